@@ -1,10 +1,50 @@
-/* The sub-commands of octet. Each lives in cli/cmd-<name>.c and is one row of the table in
- * cli/main.c. argv[0] is the sub-command's name.
+/* The sub-commands of octet, and what they share.
+ *
+ * A sub-command `name` lives in cli/cmd-<name>.c, which defines `int oct_cmd_<name>(int, char **)`
+ * (argv[0] is its name; it returns one of OCT_EXIT_*), and has one row in OCT_COMMANDS below: that
+ * row declares the function and lists it in `octet --help`. The row, the file's line in
+ * cli/Makefile.am.inc and a test in tests/cli/ are all there is to add.
+ *
+ * Everything here runs in the main thread.
  */
 #ifndef OCT_CLI_H
 #define OCT_CLI_H
 
-/* What octet exits with. */
+#include <glib.h>
+
+/* What octet exits with: done; could not be done (the reason is on stderr); asked wrongly. */
 enum { OCT_EXIT_OK = 0, OCT_EXIT_FAILED = 1, OCT_EXIT_USAGE = 2 };
+
+/* clang-format off */
+#define OCT_COMMANDS(ROW)                                                                          \
+  ROW(help,    "how to use a command: octet help COMMAND")
+/* clang-format on */
+
+#define OCT_COMMAND_DECLARE(name, summary) int oct_cmd_##name(int argc, char **argv);
+OCT_COMMANDS(OCT_COMMAND_DECLARE)
+#undef OCT_COMMAND_DECLARE
+
+/* What a sub-command accepts. All strings are static. */
+typedef struct oct_cli_usage {
+  const char *command;         /* "replay" */
+  const char *arguments;       /* "TRACE…", shown after the options; NULL when it takes none */
+  const char *summary;         /* one sentence, above the options in --help */
+  const char *details;         /* text below the options; NULL: none */
+  const GOptionEntry *entries; /* NULL-terminated; NULL: no options but --help */
+  int min_arguments, max_arguments; /* how many arguments besides options; max -1: any number */
+} oct_cli_usage;
+
+enum { OCT_CLI_GO_ON = -1 };
+
+/* Parses options, in any order with the arguments; "--" ends them. Returns OCT_CLI_GO_ON with
+ * argv[1] … argv[argc - 1] the arguments that are left, or the status to exit with after it has
+ * said why on stderr. `--help` prints and exits. */
+int oct_cli_parse(const oct_cli_usage *usage, int *argc, char ***argv) G_GNUC_WARN_UNUSED_RESULT;
+
+/* Says on stderr what is wrong with the command line and where help is. Returns OCT_EXIT_USAGE. */
+int oct_cli_refuse(const char *command, const char *format, ...) G_GNUC_PRINTF(2, 3);
+
+/* Says on stderr why the command failed. Takes `error`, which is set. Returns OCT_EXIT_FAILED. */
+int oct_cli_fail(const char *command, GError *error);
 
 #endif
