@@ -1,0 +1,250 @@
+/* A node profile: everything the simulation knows about a machine, read from sim/profiles/NAME.ini.
+ *
+ * The file is GKeyFile text; keys end in their unit, and each carries a comment that says where its
+ * figure is from (datasheet, measured, derived, assumed). Here every value is in SI units (seconds,
+ * bytes, bytes per second, flop/s, watts, degrees Celsius) except the host times of [engine], which
+ * the engine charges as they are: int64 nanoseconds.
+ *
+ * A profile may name a `base`, which is read first and then overridden key by key; a key that is in
+ * neither is an error that names file, group and key, never a silent zero. Unknown groups and keys
+ * are errors too, as are values out of range, NaN and lists of the wrong length.
+ *
+ * A loaded profile never changes: any thread may read it.
+ */
+#ifndef OCT_SIM_PROFILE_H
+#define OCT_SIM_PROFILE_H
+
+#include <glib.h>
+
+/* Limits of a file: beyond them loading fails with an error that names the value and the limit. */
+#define OCT_PROFILE_GPUS_MAX   16
+#define OCT_PROFILE_POINTS_MAX 64
+#define OCT_PROFILE_BASES_MAX  4
+#define OCT_PROFILE_FILE_MAX   (1 << 20)
+
+#define OCT_PROFILE_ERROR (oct_profile_error_quark())
+GQuark oct_profile_error_quark(void);
+typedef enum oct_profile_error {
+  OCT_PROFILE_ERROR_NOT_FOUND, /* no such profile or file */
+  OCT_PROFILE_ERROR_PARSE,     /* not a key file, too large, or a value of the wrong type */
+  OCT_PROFILE_ERROR_MISSING,   /* a group or key that must be there */
+  OCT_PROFILE_ERROR_UNKNOWN,   /* a group or key that does not exist */
+  OCT_PROFILE_ERROR_RANGE,     /* a value or a list's length out of range */
+} oct_profile_error;
+
+/* A measured table y(x), x rising. n = 0: the profile has no such table. */
+typedef struct oct_curve {
+  guint32 n;
+  double x[OCT_PROFILE_POINTS_MAX];
+  double y[OCT_PROFILE_POINTS_MAX];
+} oct_curve;
+
+/* y at x: log-log between points, proportional to x past the last, the first below the first. */
+double oct_curve_at(const oct_curve *curve, double x);
+
+/* The arithmetic type of a matrix product. */
+typedef enum oct_math {
+  OCT_MATH_BF16,
+  OCT_MATH_FP8,       /* one scale per tensor or row */
+  OCT_MATH_FP8_BLOCK, /* 128 x 128 block scales */
+  OCT_MATH_FP4,       /* NVFP4 or MXFP4 */
+  OCT_MATH_COUNT
+} oct_math;
+
+const char *oct_math_name(oct_math math); /* "bfloat16", "fp8", "fp8_block", "fp4"; static */
+
+typedef struct oct_profile_gpu {
+  char *name;
+  guint32 count;
+  guint32 sm_count;
+  double l2_bytes;
+  double boost_hz;
+  double hbm_bytes;             /* capacity that software sees */
+  double hbm_bytes_per_s;       /* datasheet peak */
+  double flops[OCT_MATH_COUNT]; /* dense peak, flop/s; 0 = the GPU has no such unit */
+} oct_profile_gpu;
+
+/* Fractions of the peak that kernels of a class reach, and the floor under a small kernel. */
+typedef struct oct_profile_efficiency {
+  double hbm_read, hbm_copy;
+  double hbm_attention_gqa, hbm_attention_mla_fp8, hbm_attention_mla_bf16;
+  double hbm_moe_expert;
+  double gemm[OCT_MATH_COUNT]; /* 0 = no such unit */
+  double kernel_floor_s;
+} oct_profile_efficiency;
+
+/* Routed-expert kernels that have measured tables (microseconds by tokens, kept here as seconds).
+ */
+typedef enum oct_moe_table {
+  OCT_MOE_K3_W4A16,  /* Kimi K3's shape: latent 3584, inter 3072, top-16 of 896, MXFP4 x BF16 */
+  OCT_MOE_E384_W4A8, /* 7168 x 3072, top-6 of 384, MXFP4 x MXFP8: what a good kernel reaches */
+  OCT_MOE_TABLE_COUNT
+} oct_moe_table;
+typedef enum oct_moe_spread { OCT_MOE_TP8, OCT_MOE_EP8, OCT_MOE_SPREAD_COUNT } oct_moe_spread;
+typedef enum oct_moe_routing {
+  OCT_MOE_BALANCED, /* round robin: all experts are touched as soon as tokens x top-k reach them */
+  OCT_MOE_POWER_1P01, /* power law, exponent 1.01; EP rows are the heaviest rank's */
+  OCT_MOE_POWER_1P2,
+  OCT_MOE_ROUTING_COUNT
+} oct_moe_routing;
+
+typedef enum oct_nvlink_topology {
+  OCT_NVLINK_NONE,
+  OCT_NVLINK_SWITCH, /* every pair at the full rate through NVSwitch */
+  OCT_NVLINK_PAIRS,  /* only gpu and gpu_pair[gpu] are linked */
+} oct_nvlink_topology;
+
+typedef struct oct_profile_nvlink {
+  oct_nvlink_topology topology;
+  guint8 gpu_pair[OCT_PROFILE_GPUS_MAX]; /* PAIRS: the GPU at the other end, itself when none */
+  double bytes_per_s;                    /* per GPU and direction, datasheet */
+  double achieved_bytes_per_s;           /* per GPU and direction, what copies reach */
+  double load_latency_s, copy_latency_s;
+  guint32 nvls_min_gpus;
+} oct_profile_nvlink;
+
+typedef enum oct_collective {
+  OCT_COLLECTIVE_ALL_REDUCE,
+  OCT_COLLECTIVE_ALL_GATHER,
+  OCT_COLLECTIVE_REDUCE_SCATTER,
+  OCT_COLLECTIVE_ALL_TO_ALL,
+  OCT_COLLECTIVE_COUNT
+} oct_collective;
+
+/* Group sizes that have tables: index 0, 1, 2 = 2, 4, 8 GPUs. */
+#define OCT_PROFILE_SIZES 3
+
+/* x: bytes of the whole buffer on one rank (nccl-tests size column); y: seconds. */
+typedef struct oct_profile_collectives {
+  gboolean analytic_ring; /* no tables: hops over the links of [nvlink] and [pcie] */
+  double hop_overhead_s, base_overhead_s; /* analytic_ring */
+  oct_curve nccl[OCT_COLLECTIVE_COUNT][OCT_PROFILE_SIZES];
+  oct_curve oneshot_all_reduce[OCT_PROFILE_SIZES]; /* own kernel inside a graph */
+} oct_profile_collectives;
+
+/* Low-latency expert dispatch and combine of 8 ranks: seconds by tokens per GPU; and the row they
+ * were measured with, by which other models scale. */
+typedef struct oct_profile_moe_alltoall {
+  oct_curve dispatch, combine; /* n = 0: none, the all-to-all table is used */
+} oct_profile_moe_alltoall;
+
+typedef struct oct_profile_topology {
+  guint32 n_sockets, n_switches, n_root_complexes;
+  guint8 gpu_socket[OCT_PROFILE_GPUS_MAX];
+  guint8 gpu_numa_node[OCT_PROFILE_GPUS_MAX];
+  guint8 gpu_switch[OCT_PROFILE_GPUS_MAX]; /* PCIe switch */
+  guint8
+      gpu_root_complex[OCT_PROFILE_GPUS_MAX]; /* = its switch's socket when the profile has none */
+  guint8 switch_socket[OCT_PROFILE_GPUS_MAX];
+  guint8 switch_root_complex[OCT_PROFILE_GPUS_MAX];
+} oct_profile_topology;
+
+typedef struct oct_profile_pcie {
+  double h2d_bytes_per_s, d2h_bytes_per_s; /* one direction alone, per GPU */
+  double duplex_bytes_per_s;               /* limits both directions together, per GPU */
+  double pageable_bytes_per_s;
+  double copy_latency_s;
+  double switch_uplink_bytes_per_s;       /* per direction, shared by the GPUs of a switch */
+  double host_link_aggregate_bytes_per_s; /* all GPUs together, per direction */
+  double nic_bytes_per_s_per_gpu;         /* 0 = no NIC */
+  /* PAIRS profiles: GPU to GPU outside a pair; 0 otherwise. */
+  double cross_pair_bytes_per_s, cross_socket_bytes_per_s;
+  double cross_pair_latency_s, cross_socket_latency_s;
+} oct_profile_pcie;
+
+typedef struct oct_profile_host {
+  char *cpu;
+  guint32 sockets, cores_per_socket;
+  double memory_bytes;                  /* whole node */
+  double memory_bytes_per_s_per_socket; /* theoretical: multiply by memory_efficiency */
+  double memory_efficiency;
+  double intersocket_bytes_per_s; /* per direction; 0 with one socket */
+  double intersocket_latency_s;
+  double intersocket_p2p_bytes_per_s; /* GPU to GPU across sockets without NVLink */
+  double staged_p2p_bytes_per_s, staged_p2p_latency_s;
+} oct_profile_host;
+
+typedef struct oct_profile_launch {
+  double cpu_enqueue_s, kernel_pipelined_s, launch_and_sync_s;
+  double graph_launch_s, graph_node_s, event_sync_s;
+} oct_profile_launch;
+
+typedef struct oct_profile_thermal {
+  double tdp_w, idle_w, min_power_limit_w;
+  double throttle_c, slowdown_c, shutdown_c, hbm_throttle_c;
+  double nominal_hz, throttled_hz;
+  double inlet_c, resistance_k_per_w, time_constant_s;
+  double node_power_w;
+} oct_profile_thermal;
+
+typedef struct oct_profile_reliability {
+  double gpu_failures_per_gpu_year, gpu_interruptions_per_gpu_year;
+} oct_profile_reliability;
+
+/* Host times of one engine preset: what a step or request costs on the CPU. */
+typedef struct oct_engine_times {
+  char *preset;                    /* "octet", "vllm" … */
+  gint64 step_host_ns;             /* per step */
+  gint64 step_host_per_seq_ns;     /* per sequence in the step */
+  gint64 request_in_ns;            /* arrival to queue: HTTP, tokenizer, checks */
+  gint64 request_out_per_token_ns; /* device to client: detokenise, write */
+  gint64 submit_lead_ns;   /* a step ahead is submitted this long before its predecessor ends */
+  guint32 graph_max_batch; /* decode steps up to this batch run as a graph; 0 = none */
+} oct_engine_times;
+
+/* Constants of the GEMM and attention price models, fitted to measured tables (sim/cost/README.md
+ * gives the formulas; the ini files say what each was fitted to). */
+#define OCT_FIT_MAX 16
+typedef struct oct_fit {
+  guint32 n; /* 0 = not fitted: the efficiency-corrected roofline is used */
+  double v[OCT_FIT_MAX];
+} oct_fit;
+
+typedef struct oct_profile {
+  char *path; /* of the file that was read last */
+  char *name, *title;
+  gboolean fictional; /* imitates a report, no machine like it is known */
+  oct_profile_gpu gpu;
+  oct_profile_efficiency efficiency;
+  oct_fit gemm_fit[OCT_MATH_COUNT];
+  oct_fit decode_attention_fit, prefill_attention_fit;
+  oct_curve gemm_8192[OCT_MATH_COUNT]; /* seconds by m of one m x 8192 x 8192 product */
+  oct_curve moe[OCT_MOE_TABLE_COUNT][OCT_MOE_SPREAD_COUNT][OCT_MOE_ROUTING_COUNT];
+  oct_profile_nvlink nvlink;
+  oct_profile_collectives collectives;
+  oct_profile_moe_alltoall moe_alltoall;
+  oct_profile_topology topology;
+  oct_profile_pcie pcie;
+  oct_profile_host host;
+  oct_profile_launch launch;
+  oct_profile_thermal thermal;
+  oct_profile_reliability reliability;
+  oct_engine_times engine;
+} oct_profile;
+
+/* Life cycle.
+ * `name` is a profile's name ("b300-hgx8") or the path of an .ini file (it holds a '/' or ends in
+ * ".ini"). Names are looked for in `dir`, or with NULL in oct_profile_dirs(). `preset` chooses the
+ * host times of [engine]; NULL = the file's `default_preset`. Returns an owned profile, or NULL
+ * with *error (OCT_PROFILE_ERROR). */
+oct_profile *oct_profile_load(const char *name, const char *dir, const char *preset,
+                              GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* From the text of one file; `label` names it in errors. A `base` is looked for in `dir`, as above.
+ */
+oct_profile *oct_profile_parse(const char *label, const char *text, gsize size, const char *dir,
+                               const char *preset, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+void oct_profile_free(oct_profile *profile); /* accepts NULL */
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(oct_profile, oct_profile_free)
+
+/* Inspect.
+ * Folders that names are looked for in: the source tree's sim/profiles, then the installed one.
+ * Borrowed, NULL-terminated. */
+const char *const *oct_profile_dirs(void);
+/* Names of the profiles in `dir` (NULL: in oct_profile_dirs()), sorted, without duplicates. Owned:
+ * g_strfreev(). */
+char **oct_profile_list(const char *dir);
+/* Presets that the file (and its bases) offer, sorted. Owned: g_strfreev(); NULL with *error. */
+char **oct_profile_presets(const char *name, const char *dir,
+                           GError **error) G_GNUC_WARN_UNUSED_RESULT;
+
+#endif
