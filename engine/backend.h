@@ -125,7 +125,8 @@ typedef struct oct_slice {
   guint32 position;      /* of the first token, 0-based; or OCT_POSITION_AFTER */
   guint32 state_position; /* tokens the slot's recurrent state has absorbed (= position), or
                              OCT_POSITION_AFTER; OCT_NO_INDEX for a model without state */
-  guint64 tag;           /* with check_tags: chain of the slot's tokens [0, position); else 0 */
+  guint64 tag;           /* with check_tags: chain of the slot's tokens [0, position), or 0 = not
+                            known (position AFTER), which skips the comparison; else 0 */
 } oct_slice;
 
 /* Travels once, when a sequence takes a slot. Reopening a slot replaces what it held. */
@@ -143,7 +144,7 @@ typedef struct oct_slot_open {
   float temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
   guint32 history;        /* index in tokens[] of ids that penalties count, OCT_NO_INDEX = none */
   guint32 n_history;
-  guint32 reserved2;      /* 0 */
+  guint32 reserved2, reserved3; /* 0 */
 } oct_slot_open;
 
 typedef enum oct_page_op {
@@ -171,7 +172,8 @@ typedef enum oct_copy_order {
 
 /* One page, state or expert, all ranks of the domain (groups replicated over ranks go to the host
  * once). PAGE and STATE: from/to index the pool of (domain, group, tier). EXPERT: from is the expert,
- * to the device slot of `group` = MoE layer. */
+ * to the device slot of `group` = the model layer, HOST to DEVICE. Here and below a layer is counted
+ * over all layers of the model, dense ones included. */
 typedef struct oct_copy {
   guint8 kind;      /* oct_copy_kind */
   guint8 order;     /* oct_copy_order */
@@ -198,8 +200,10 @@ typedef struct oct_domain_part {
   guint32 reserved; /* 0 */
 } oct_domain_part;
 
-/* The header of a step record; the arrays follow at the given byte offsets from the header, each
- * 8-byte aligned. Slices are sorted by domain. A slot appears in at most one slice. */
+/* The header of a step record; the arrays follow at the given byte offsets from the header, in the
+ * order of the fields, each 8-byte aligned, without gaps but zeroed padding: equal content is equal
+ * bytes. An empty array has the offset where it would begin. Slices are sorted by domain. A slot
+ * appears in at most one slice and at most one open. */
 typedef struct oct_step {
   guint32 bytes; /* of the whole record */
   guint16 abi;   /* OCT_BACKEND_ABI */
@@ -210,7 +214,7 @@ typedef struct oct_step {
   guint32 n_opens, opens;
   guint32 n_changes, changes;
   guint32 n_copies, copies; /* BEFORE and AFTER only */
-  guint32 n_experts, experts;
+  guint32 n_experts, experts; /* at most OCT_STEP_COPIES_MAX */
   guint32 domains; /* oct_domain_part[n_domains] */
   guint32 reserved; /* 0 */
 } oct_step;
@@ -394,9 +398,11 @@ typedef struct oct_world_ops {
                       oct_forwarded *forwarded);
 } oct_world_ops;
 
-/* Base of every world: an implementation's struct begins with it. */
+/* Base of every world: an implementation's struct begins with it. The wrappers own the fields. */
 struct oct_world {
   const oct_world_ops *ops;
+  oct_time now_ns;  /* of the last event */
+  gboolean running; /* inside oct_world_run() */
 };
 
 /* ---------------------------------------------------------------- checked wrappers (engine/backend.c) */
@@ -427,6 +433,13 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(oct_world, oct_world_free)
  * `size` is what the caller has at `step`. */
 gboolean oct_step_check(const oct_step *step, gsize size, const oct_instance_config *config,
                         GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* The same for copies outside a step (BESIDE) and for a config (CONFIG errors), which
+ * oct_world_open() checks. */
+gboolean oct_copies_check(const oct_copy *copies, guint32 n_copies,
+                          const oct_instance_config *config,
+                          GError **error) G_GNUC_WARN_UNUSED_RESULT;
+gboolean oct_instance_config_check(const oct_instance_config *config,
+                                   GError **error) G_GNUC_WARN_UNUSED_RESULT;
 
 /* One link of a tag chain (invariant 7): the chain of tokens [0, p + 1) from that of [0, p). A cheap
  * mix, not a defence; the empty chain is OCT_TAG_EMPTY. */
@@ -442,7 +455,9 @@ oct_step_builder *oct_step_builder_new(void);
 void oct_step_builder_free(oct_step_builder *builder); /* accepts NULL */
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(oct_step_builder, oct_step_builder_free)
 void oct_step_begin(oct_step_builder *builder, guint64 number, guint16 n_domains);
-/* Returns the zeroed entry to fill; valid until the next add of the same kind. */
+/* Returns the entry to fill, valid until the next add of the same kind. It is zeroed, except what
+ * would not mean "none" as 0: tokens, history and state_position are OCT_NO_INDEX, and an open has
+ * top_k -1, top_p 1 and repetition_penalty 1. */
 oct_slice *oct_step_add_slice(oct_step_builder *builder);
 oct_slot_open *oct_step_add_open(oct_step_builder *builder);
 oct_page_change *oct_step_add_change(oct_step_builder *builder);
