@@ -56,7 +56,8 @@ oct_rng_below(oct_rng *rng, guint64 bound) {
 
 double
 oct_rng_uniform(oct_rng *rng) {
-  return ((double)(oct_rng_u64(rng) >> 11) + 0.5) * 0x1p-53;
+  /* 52 bits: with 53 the largest would round up to 1. */
+  return ((double)(oct_rng_u64(rng) >> 12) + 0.5) * 0x1p-52;
 }
 
 double

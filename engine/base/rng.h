@@ -23,7 +23,7 @@ void oct_rng_seed(oct_rng *rng, guint64 seed, guint64 stream);
 guint64 oct_rng_u64(oct_rng *rng);
 /* Uniform in [0, bound), without bias; bound >= 1. */
 guint64 oct_rng_below(oct_rng *rng, guint64 bound);
-/* Uniform in (0, 1): never 0, never 1, 53 bits. */
+/* Uniform in (0, 1): never 0, never 1, 52 bits. */
 double oct_rng_uniform(oct_rng *rng);
 /* Exponential with the given mean (> 0). */
 double oct_rng_exponential(oct_rng *rng, double mean);

@@ -1,0 +1,3 @@
+#include "engine/base/error.h"
+
+G_DEFINE_QUARK(oct - base - error, oct_base_error)
