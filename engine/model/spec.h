@@ -2,8 +2,8 @@
  * their weights are stored. The scheduler derives memory from it, sim/cost derives operators and
  * their price, the backends derive kernels. Nothing else in Octet knows a model's name.
  *
- * A spec comes from a Hugging Face config.json (oct_model_spec_load(), engine/model/config.c) or from
- * the zoo, which is a folder of such files. Sizes are elements unless the name ends in _bytes.
+ * A spec comes from a Hugging Face config.json (oct_model_spec_load(), engine/model/config.c) or
+ * from the zoo, which is a folder of such files. Sizes are elements unless the name ends in _bytes.
  * A spec never changes once loaded: any thread may read it.
  */
 #ifndef OCT_MODEL_SPEC_H
@@ -13,9 +13,15 @@
 
 /* Limits: what a config may ask for at most. Beyond them loading fails with an error that names the
  * field, the value and the limit. */
-#define OCT_MODEL_LAYERS_MAX 512
-#define OCT_MODEL_GROUPS_MAX 8
-#define OCT_MODEL_DIM_MAX    (1 << 24)
+#define OCT_MODEL_LAYERS_MAX     512
+#define OCT_MODEL_GROUPS_MAX     8
+#define OCT_MODEL_DIM_MAX        (1 << 24) /* any width, also heads x head width and vocabulary */
+#define OCT_MODEL_EXPERTS_MAX    65536
+#define OCT_MODEL_PARAMETERS_MAX (G_GUINT64_CONSTANT(1) << 53) /* of the whole model */
+#define OCT_MODEL_EOS_MAX        8
+#define OCT_MODEL_TOKEN_NONE     G_MAXUINT32 /* a model without such a token */
+#define OCT_PARALLEL_STAGES_MAX  16
+#define OCT_PARALLEL_WORLD_MAX   4096
 
 /* Storage of a weight or of KV. Block formats count their scales in oct_storage_bytes(). */
 typedef enum oct_dtype {
@@ -32,8 +38,9 @@ typedef enum oct_dtype {
 } oct_dtype;
 
 const char *oct_dtype_name(oct_dtype type); /* "bfloat16", "fp8", "mxfp4"…; static */
-/* Bytes of a [rows, columns] weight in `type`, scales included, rows and columns rounded up to the
- * format's blocks. 0 columns or rows give 0. */
+/* Bytes of a [rows, columns] weight in `type` as checkpoints store it: the codes of every element
+ * (two 4-bit codes per byte, each row padded to a whole byte), and a scale for every block that a
+ * row or tile begins, the last one even when partial. 0 columns or rows give 0. */
 guint64 oct_storage_bytes(oct_dtype type, guint64 rows, guint64 columns);
 
 typedef enum oct_attention_kind {
@@ -61,32 +68,33 @@ typedef enum oct_activation {
 typedef struct oct_attention_spec {
   oct_attention_kind kind;
   guint32 n_heads;
-  guint32 n_kv_heads;         /* GQA, WINDOW */
-  guint32 head_dim;           /* GQA, WINDOW: of q, k, v; KDA: key and value width of a head */
-  guint32 window;             /* WINDOW: tokens seen, the current one included */
-  guint32 q_lora, kv_lora;    /* MLA: 0 q_lora = direct q projection */
-  guint32 qk_nope, qk_rope;   /* MLA head parts */
-  guint32 v_head;             /* MLA value width of a head */
-  guint32 conv_kernel;        /* KDA: short convolution taps; its state holds taps - 1 inputs */
-  guint32 gate_rank;          /* KDA: rank of the decay gate's two projections (f_a, f_b) */
-  guint32 output_gate_rank;   /* KDA: 0 = full-rank output gate, else low rank */
-  gboolean output_gate;       /* MLA: Kimi K3's sigmoid gate on the attention output */
-  gboolean qkv_bias, o_bias;  /* qwen2, gpt-oss */
-  gboolean qk_norm;           /* qwen3 */
-  gboolean sinks;             /* gpt-oss: one learned sink logit per head */
+  guint32 n_kv_heads;        /* GQA, WINDOW */
+  guint32 head_dim;          /* GQA, WINDOW: of q, k, v; KDA: key and value width of a head */
+  guint32 window;            /* WINDOW: tokens seen, the current one included */
+  guint32 q_lora, kv_lora;   /* MLA: 0 q_lora = direct q projection */
+  guint32 qk_nope, qk_rope;  /* MLA head parts */
+  guint32 v_head;            /* MLA value width of a head */
+  guint32 conv_kernel;       /* KDA: short convolution taps; its state holds taps - 1 inputs */
+  guint32 gate_rank;         /* KDA: rank of the decay gate's two projections (f_a, f_b) */
+  guint32 output_gate_rank;  /* KDA: 0 = full-rank output gate, else low rank */
+  guint32 decay_padding;     /* KDA: A_log is stored for heads rounded up to a multiple of this */
+  gboolean output_gate;      /* MLA: Kimi K3's sigmoid gate on the attention output */
+  gboolean qkv_bias, o_bias; /* qwen2, gpt-oss */
+  gboolean qk_norm;          /* qwen3 */
+  gboolean sinks;            /* gpt-oss: one learned sink logit per head */
 } oct_attention_spec;
 
 typedef struct oct_ffn_spec {
   oct_ffn_kind kind;
-  guint32 intermediate;       /* DENSE: inner width */
-  guint32 n_experts, top_k;   /* MOE kinds */
-  guint32 moe_intermediate;   /* inner width of one routed expert */
+  guint32 intermediate;        /* DENSE: inner width */
+  guint32 n_experts, top_k;    /* MOE kinds */
+  guint32 moe_intermediate;    /* inner width of one routed expert */
   guint32 shared_intermediate; /* inner width of all shared experts together; 0 = none */
-  guint32 latent;             /* LATENT_MOE: width the routed experts work on, else 0 */
+  guint32 latent;              /* LATENT_MOE: width the routed experts work on, else 0 */
   gboolean latent_norm;
-  gboolean router_bias;       /* selection bias, float32 [n_experts] */
-  gboolean expert_bias;       /* gpt-oss: biases on expert projections and router */
-  gboolean shared_gate;       /* qwen2-moe: a sigmoid gate on the shared expert */
+  gboolean router_bias; /* selection bias, float32 [n_experts] */
+  gboolean expert_bias; /* gpt-oss: biases on expert projections and router */
+  gboolean shared_gate; /* qwen2-moe: a sigmoid gate on the shared expert */
   float routed_scaling;
 } oct_ffn_spec;
 
@@ -95,24 +103,28 @@ typedef struct oct_layer_spec {
   guint8 ffn;       /* index into model.ffn[] */
 } oct_layer_spec;
 
-/* How each class of weight is stored. Norms, biases and KDA's small vectors are counted apart. */
+/* How each class of weight is stored. `base` is the checkpoint's own type: of norms and biases, and
+ * of every class that no quantization covers. KDA's small vectors and the router's selection bias
+ * are float32 in every checkpoint. */
 typedef struct oct_weight_types {
-  oct_dtype attention, dense_ffn, expert, shared_expert, router, latent, embedding, head;
+  oct_dtype attention, dense_ffn, expert, shared_expert, router, latent, embedding, head, base;
 } oct_weight_types;
 
 typedef struct oct_model_spec {
   char *name;         /* zoo name, or the config's folder or file name */
   char *architecture; /* the config's model_type, e.g. "qwen3_moe" */
   guint32 vocab, hidden, n_layers, max_position;
-  guint32 bos_token, n_eos_tokens, eos_tokens[8];
+  guint32 bos_token; /* OCT_MODEL_TOKEN_NONE when the config has none */
+  guint32 n_eos_tokens, eos_tokens[OCT_MODEL_EOS_MAX];
   gboolean tied_embeddings;
   oct_activation activation;
-  double rms_norm_eps, rope_theta;
+  double rms_norm_eps;
+  double rope_theta;      /* 0: no rotary positions (Kimi-Linear, Kimi K3) */
   guint32 attn_res_block; /* Kimi K3: layers per attention-residual block, 0 = none */
   guint32 n_attention, n_ffn;
   oct_attention_spec attention[OCT_ATTENTION_COUNT];
   oct_ffn_spec ffn[OCT_FFN_COUNT];
-  oct_layer_spec *layers; /* [n_layers] */
+  oct_layer_spec *layers; /* [n_layers], owned */
   oct_weight_types types;
 } oct_model_spec;
 
@@ -128,25 +140,26 @@ typedef enum oct_model_error {
 
 /* Life cycle.
  * `name` is a zoo name, a config.json, or a folder that holds one. Zoo files are looked for in
- * `zoo_dir` (NULL: the built-in folder list, which oct_model_zoo_dirs() tells). Returns an owned spec,
- * or NULL with *error. */
+ * `zoo_dir` (NULL: the built-in folder list, which oct_model_zoo_dirs() tells). Returns an owned
+ * spec, or NULL with *error. */
 oct_model_spec *oct_model_spec_load(const char *name, const char *zoo_dir,
                                     GError **error) G_GNUC_WARN_UNUSED_RESULT;
-/* From the text of a config.json; `name` labels it in errors. */
+/* From the text of a config.json; `name` labels it in errors and becomes spec->name. */
 oct_model_spec *oct_model_spec_parse(const char *name, const char *json, gsize size,
                                      GError **error) G_GNUC_WARN_UNUSED_RESULT;
 void oct_model_spec_free(oct_model_spec *spec); /* accepts NULL */
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(oct_model_spec, oct_model_spec_free)
 
 /* A layer group: the layers whose cache is kept and paged together. The scheduler has one pool of
- * pages (or of state slots) per group. GQA, WINDOW and MLA groups hold pages; a KDA group holds state. */
+ * pages (or of state slots) per group. GQA, WINDOW and MLA groups hold pages; a KDA group holds
+ * state. */
 typedef struct oct_layer_group {
   oct_attention_kind kind;
   guint32 n_layers;
-  guint32 window;               /* WINDOW: tokens; else 0 */
-  guint64 token_bytes;          /* cache bytes per token over all layers and unsharded (0 for state) */
-  guint64 state_bytes;          /* bytes per sequence over all layers, unsharded (0 for pages) */
-  guint8 attention;             /* index into model.attention[] */
+  guint32 window;      /* WINDOW: tokens; else 0 */
+  guint64 token_bytes; /* cache bytes per token over all layers and unsharded (0 for state) */
+  guint64 state_bytes; /* bytes per sequence over all layers, unsharded (0 for pages) */
+  guint8 attention;    /* index into model.attention[] */
 } oct_layer_group;
 
 /* Inspect: fills groups[] (in order of first appearance) and returns how many there are. KV is
@@ -157,14 +170,16 @@ guint oct_model_groups(const oct_model_spec *spec, oct_dtype kv,
 /* How a model is spread over ranks. World size = tensor x pipeline x (data, when attention is
  * data-parallel inside one instance). Defaults are 1 and FALSE: start from OCT_PARALLEL_DEFAULT. */
 typedef struct oct_parallel {
-  guint32 tensor;          /* TP: ranks that share attention heads and dense FFN width */
-  guint32 pipeline;        /* PP: stages; layers are split as evenly as possible, or as `stage_layers` */
-  guint32 data;            /* data-parallel attention: KV domains in this instance */
-  guint32 decode_context;  /* DCP: ranks of one TP group that share a sequence's KV by token */
-  gboolean expert_parallel; /* EP: experts whole, over tensor x data ranks; else expert width over TP */
-  gboolean shard_latent;   /* latent, router and q_a/kv_a projections sharded too (else replicated) */
+  guint32 tensor;   /* TP: ranks that share attention heads and dense FFN width */
+  guint32 pipeline; /* PP: stages; layers are split as evenly as possible, or as `stage_layers` */
+  guint32 data;     /* data-parallel attention: KV domains in this instance */
+  guint32 decode_context; /* DCP: ranks of one TP group that share a sequence's KV by token */
+  gboolean
+      expert_parallel; /* EP: experts whole, over tensor x data ranks; else expert width over TP */
+  gboolean shard_latent; /* latent, router and q_a/kv_a projections sharded too (else replicated) */
   gboolean replicate_shared; /* shared experts whole on every rank (SGLang's SP-MoE) */
-  guint32 stage_layers[16]; /* layers per stage; all 0 = even split, early stages take the remainder */
+  guint32 stage_layers[OCT_PARALLEL_STAGES_MAX]; /* layers per stage; all 0 = even split, early
+                                                    stages take the remainder */
 } oct_parallel;
 
 #define OCT_PARALLEL_DEFAULT                                                                       \
@@ -177,8 +192,8 @@ oct_parallel_world(const oct_parallel *p) {
 }
 
 /* TRUE if the layout is legal for the model; else FALSE with *error (LAYOUT), which says why: heads
- * not divisible, experts not divisible, more stages than layers, DCP not dividing TP, … KV heads may
- * be fewer than TP when TP is a multiple of them: they are replicated, and counted so. */
+ * not divisible, experts not divisible, more stages than layers, DCP not dividing TP, … KV heads
+ * may be fewer than TP when TP is a multiple of them: they are replicated, and counted so. */
 gboolean oct_parallel_check(const oct_model_spec *spec, const oct_parallel *parallel,
                             GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* First layer and count of stage `stage`. */
@@ -190,11 +205,18 @@ typedef struct oct_weight_sum {
   guint64 parameters, bytes;
 } oct_weight_sum;
 
+/* Classes: attention, latent, router and FFN are the matrices (an expert with its biases; the
+ * router with its biases); norms are all norms, the other biases, attention sinks, KDA's
+ * convolutions and small vectors, and the vectors of attention residuals. */
 typedef struct oct_weights {
-  oct_weight_sum attention, dense_ffn, experts, shared_experts, router, latent, norms, embedding, head;
+  oct_weight_sum attention, dense_ffn, experts, shared_experts, router, latent, norms, embedding,
+      head;
 } oct_weights;
 
-/* Inspect: weights of the whole model, of one layer, and of one rank of a stage. */
+/* Inspect: weights of the whole model, of one layer, and of one rank of a stage. The text model
+ * only: towers of other modalities and multi-token-prediction layers are not counted. With tied
+ * embeddings the head counts 0, except on the last of several stages, which holds its own copy. All
+ * ranks of a stage hold equally much; a width that does not divide is rounded up. */
 void oct_model_weights(const oct_model_spec *spec, oct_weights *out);
 void oct_model_layer_weights(const oct_model_spec *spec, guint32 layer, oct_weights *out);
 void oct_model_rank_weights(const oct_model_spec *spec, const oct_parallel *parallel, guint32 stage,
@@ -202,11 +224,13 @@ void oct_model_rank_weights(const oct_model_spec *spec, const oct_parallel *para
 oct_weight_sum oct_weights_total(const oct_weights *weights);
 /* Parameters that one token's forward pass touches (top-k experts, no embedding lookup). */
 guint64 oct_model_active_parameters(const oct_model_spec *spec);
-/* Bytes of one routed expert of layer `layer`, and parameters; 0 for a dense layer. */
+/* Bytes (biases included) of one routed expert of layer `layer`, and parameters; 0 for a dense
+ * layer. */
 oct_weight_sum oct_model_expert(const oct_model_spec *spec, guint32 layer);
 
 /* Cache bytes on one rank of a stage: per token of group `group` (of oct_model_groups()) with heads
- * sharded by TP (replicated when fewer), MLA replicated or divided by DCP; and per sequence for state. */
+ * sharded by TP (replicated when fewer), MLA replicated or divided by DCP; and per sequence for
+ * state. */
 guint64 oct_model_rank_token_bytes(const oct_model_spec *spec, const oct_parallel *parallel,
                                    guint32 stage, oct_dtype kv, guint group);
 guint64 oct_model_rank_state_bytes(const oct_model_spec *spec, const oct_parallel *parallel,
@@ -216,5 +240,8 @@ guint64 oct_model_rank_state_bytes(const oct_model_spec *spec, const oct_paralle
  * passes a folder), then the source tree's engine/model/zoo and the installed data folder.
  * Borrowed, NULL-terminated. */
 const char *const *oct_model_zoo_dirs(void);
+/* Names of all models in `zoo_dir` (NULL: in all built-in folders), sorted, each once. Owned,
+ * NULL-terminated (g_strfreev()); empty when no folder can be read. */
+char **oct_model_zoo_names(const char *zoo_dir) G_GNUC_WARN_UNUSED_RESULT;
 
 #endif

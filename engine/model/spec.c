@@ -1,0 +1,214 @@
+/* Storage types, finding and reading a config, the zoo's folders. */
+#include "engine/model/spec.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "engine/base/assert.h"
+#include "engine/model/fields.h"
+
+G_DEFINE_QUARK(oct - model - error - quark, oct_model_error)
+
+const char *
+oct_dtype_name(oct_dtype type) {
+  static const char *const names[OCT_DTYPE_COUNT] = {
+      [OCT_DTYPE_NONE] = "none",
+      [OCT_DTYPE_F32] = "float32",
+      [OCT_DTYPE_BF16] = "bfloat16",
+      [OCT_DTYPE_F16] = "float16",
+      [OCT_DTYPE_FP8] = "fp8",
+      [OCT_DTYPE_FP8_BLOCK] = "fp8-block128",
+      [OCT_DTYPE_MXFP4] = "mxfp4",
+      [OCT_DTYPE_NVFP4] = "nvfp4",
+      [OCT_DTYPE_INT4_G128] = "int4-g128",
+  };
+  oct_assert((guint)type < OCT_DTYPE_COUNT);
+  return names[type];
+}
+
+static guint64
+blocks_of(guint64 n, guint64 block) {
+  return (n + block - 1) / block;
+}
+
+guint64
+oct_storage_bytes(oct_dtype type, guint64 rows, guint64 columns) {
+  switch (type) {
+  case OCT_DTYPE_F32:
+    return rows * columns * 4;
+  case OCT_DTYPE_BF16:
+  case OCT_DTYPE_F16:
+    return rows * columns * 2;
+  case OCT_DTYPE_FP8:
+    return rows * columns;
+  case OCT_DTYPE_FP8_BLOCK:
+    return rows * columns + 4 * blocks_of(rows, 128) * blocks_of(columns, 128);
+  case OCT_DTYPE_MXFP4:
+    return rows * (blocks_of(columns, 2) + blocks_of(columns, 32));
+  case OCT_DTYPE_NVFP4:
+    return rows * (blocks_of(columns, 2) + blocks_of(columns, 16));
+  case OCT_DTYPE_INT4_G128: {
+    guint64 groups = rows * blocks_of(columns, 128);
+    return rows * blocks_of(columns, 2) + 2 * groups + blocks_of(groups, 2);
+  }
+  case OCT_DTYPE_NONE:
+  case OCT_DTYPE_COUNT:
+    break;
+  }
+  oct_assert_failed(__FILE__, __LINE__, "a tensor has a storage type");
+}
+
+const char *const *
+oct_model_zoo_dirs(void) {
+  static const char *const dirs[] = {OCT_SOURCE_DIR "/engine/model/zoo", OCT_DATA_DIR "/zoo", NULL};
+  return dirs;
+}
+
+static int
+compare_names(const void *a, const void *b) {
+  return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void
+add_names(GPtrArray *names, const char *dir) {
+  g_autoptr(GDir) folder = g_dir_open(dir, 0, NULL);
+  const char *entry;
+  while (folder != NULL && (entry = g_dir_read_name(folder)) != NULL) {
+    if (!g_str_has_suffix(entry, ".json"))
+      continue;
+    g_autofree char *name = g_strndup(entry, strlen(entry) - strlen(".json"));
+    if (!g_ptr_array_find_with_equal_func(names, name, g_str_equal, NULL))
+      g_ptr_array_add(names, g_steal_pointer(&name));
+  }
+}
+
+char **
+oct_model_zoo_names(const char *zoo_dir) {
+  const char *const given[] = {zoo_dir, NULL};
+  GPtrArray *names = g_ptr_array_new();
+  for (const char *const *dir = zoo_dir != NULL ? given : oct_model_zoo_dirs(); *dir != NULL; dir++)
+    add_names(names, *dir);
+  g_ptr_array_sort(names, compare_names);
+  g_ptr_array_add(names, NULL);
+  return (char **)g_ptr_array_free(names, FALSE);
+}
+
+/* A zoo name is a file name: no separators, and no way out of the folder. */
+static gboolean
+is_zoo_name(const char *name) {
+  if (!g_ascii_isalnum(name[0]) || strlen(name) > 64)
+    return FALSE;
+  for (const char *c = name; *c != '\0'; c++)
+    if (!g_ascii_isalnum(*c) && *c != '.' && *c != '-' && *c != '_')
+      return FALSE;
+  return TRUE;
+}
+
+/* The config file that `name` means, or NULL; owned. */
+static char *
+find_config(const char *name, const char *zoo_dir) {
+  const char *const given[] = {zoo_dir, NULL};
+  if (is_zoo_name(name)) {
+    g_autofree char *file = g_strconcat(name, ".json", NULL);
+    for (const char *const *dir = zoo_dir != NULL ? given : oct_model_zoo_dirs(); *dir != NULL;
+         dir++) {
+      g_autofree char *path = g_build_filename(*dir, file, NULL);
+      if (g_file_test(path, G_FILE_TEST_IS_REGULAR))
+        return g_steal_pointer(&path);
+    }
+  }
+  if (g_file_test(name, G_FILE_TEST_IS_DIR)) {
+    g_autofree char *path = g_build_filename(name, "config.json", NULL);
+    return g_file_test(path, G_FILE_TEST_EXISTS) ? g_steal_pointer(&path) : NULL;
+  }
+  return g_file_test(name, G_FILE_TEST_EXISTS) ? g_strdup(name) : NULL;
+}
+
+/* The whole of a regular file of at most OCT_FIELDS_BYTES_MAX bytes; owned. Never blocks on a pipe
+ * or a device. */
+static char *
+read_config(const char *path, gsize *size, GError **error) {
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  struct stat status;
+  if (fd < 0 || fstat(fd, &status) != 0) {
+    g_set_error(error, OCT_MODEL_ERROR, OCT_MODEL_ERROR_NOT_FOUND, "%s: %s", path,
+                g_strerror(errno));
+    if (fd >= 0)
+      close(fd);
+    return NULL;
+  }
+  if (!S_ISREG(status.st_mode)) {
+    close(fd);
+    g_set_error(error, OCT_MODEL_ERROR, OCT_MODEL_ERROR_PARSE, "%s: not a regular file", path);
+    return NULL;
+  }
+  /* One byte more than is allowed tells a file that is too long. */
+  g_autofree char *text = g_malloc(OCT_FIELDS_BYTES_MAX + 1);
+  gsize length = 0;
+  ssize_t n = 1;
+  while (n > 0 && length <= OCT_FIELDS_BYTES_MAX) {
+    n = read(fd, text + length, OCT_FIELDS_BYTES_MAX + 1 - length);
+    if (n < 0 && errno == EINTR)
+      n = 1;
+    else if (n > 0)
+      length += (gsize)n;
+  }
+  int failed = n < 0 ? errno : 0;
+  close(fd);
+  if (failed != 0) {
+    g_set_error(error, OCT_MODEL_ERROR, OCT_MODEL_ERROR_PARSE, "%s: %s", path, g_strerror(failed));
+    return NULL;
+  }
+  *size = length;
+  return g_steal_pointer(&text);
+}
+
+/* "kimi-k3" of zoo/kimi-k3.json and of kimi-k3/config.json; owned. */
+static char *
+name_of(const char *path) {
+  g_autofree char *base = g_path_get_basename(path);
+  if (g_str_equal(base, "config.json")) {
+    g_autofree char *absolute = g_canonicalize_filename(path, NULL);
+    g_autofree char *folder = g_path_get_dirname(absolute);
+    return g_path_get_basename(folder);
+  }
+  if (g_str_has_suffix(base, ".json"))
+    base[strlen(base) - strlen(".json")] = '\0';
+  return g_steal_pointer(&base);
+}
+
+oct_model_spec *
+oct_model_spec_load(const char *name, const char *zoo_dir, GError **error) {
+  g_autofree char *path = find_config(name, zoo_dir);
+  if (path == NULL) {
+    g_auto(GStrv) names = oct_model_zoo_names(zoo_dir);
+    g_autofree char *known = g_strjoinv(", ", names);
+    g_set_error(error, OCT_MODEL_ERROR, OCT_MODEL_ERROR_NOT_FOUND,
+                "model '%s' is neither a config.json, nor a folder with one, nor in the zoo (%s)",
+                name, *known != '\0' ? known : "which is empty");
+    return NULL;
+  }
+  gsize size = 0;
+  g_autofree char *text = read_config(path, &size, error);
+  if (text == NULL)
+    return NULL;
+  oct_model_spec *spec = oct_model_spec_parse(path, text, size, error);
+  if (spec != NULL) {
+    g_free(spec->name);
+    spec->name = name_of(path);
+  }
+  return spec;
+}
+
+void
+oct_model_spec_free(oct_model_spec *spec) {
+  if (spec == NULL)
+    return;
+  g_free(spec->name);
+  g_free(spec->architecture);
+  g_free(spec->layers);
+  g_free(spec);
+}

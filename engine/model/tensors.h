@@ -1,0 +1,70 @@
+/* The list of a model's weight tensors, with class, type, shape and how each is split over ranks.
+ *
+ * Every figure about weights (totals, per layer, per rank, per expert, active) is a sum over this
+ * one list, so that they cannot disagree. Shapes follow the published checkpoints: [rows, columns]
+ * = [outputs, inputs]. Private to engine/model.
+ */
+#ifndef OCT_MODEL_TENSORS_H
+#define OCT_MODEL_TENSORS_H
+
+#include "engine/model/spec.h"
+
+/* Most tensors of one layer. A tensor with a count stands for that many equal ones (experts). */
+#define OCT_TENSORS_MAX 64
+
+typedef enum oct_tensor_class {
+  OCT_TENSOR_ATTENTION,
+  OCT_TENSOR_DENSE,
+  OCT_TENSOR_EXPERT,
+  OCT_TENSOR_SHARED,
+  OCT_TENSOR_ROUTER,
+  OCT_TENSOR_LATENT,
+  OCT_TENSOR_NORM,
+  OCT_TENSOR_EMBEDDING,
+  OCT_TENSOR_HEAD,
+  OCT_TENSOR_CLASSES
+} oct_tensor_class;
+
+/* Which dimension is split. */
+typedef enum oct_split_axis {
+  OCT_SPLIT_NONE,
+  OCT_SPLIT_ROWS,
+  OCT_SPLIT_COLUMNS,
+} oct_split_axis;
+
+/* When it is split. */
+typedef enum oct_split_rule {
+  OCT_SPLIT_TENSOR, /* over the ranks of TP */
+  OCT_SPLIT_LATENT, /* over TP with shard_latent, else whole on every rank */
+  OCT_SPLIT_SHARED, /* over TP unless replicate_shared */
+  OCT_SPLIT_EXPERT, /* by expert under EP, else over TP */
+} oct_split_rule;
+
+typedef struct oct_tensor {
+  oct_tensor_class class;
+  oct_dtype type;
+  guint64 rows, columns, count;
+  oct_split_axis axis;
+  oct_split_rule rule;
+  guint64
+      units; /* pieces that the split dimension cannot be cut finer than (heads); else its size */
+} oct_tensor;
+
+/* A list under construction. */
+typedef struct oct_tensor_list {
+  guint n;
+  oct_tensor tensors[OCT_TENSORS_MAX];
+} oct_tensor_list;
+
+/* Fills the list with the tensors of layer `layer`. */
+void oct_tensors_layer(const oct_model_spec *spec, guint32 layer, oct_tensor_list *list);
+/* Fills the list with what comes before the first layer (the embedding) or after the last one
+ * (final norm, head). `own_head`: count a tied head as a tensor of its own. */
+void oct_tensors_before(const oct_model_spec *spec, oct_tensor_list *list);
+void oct_tensors_after(const oct_model_spec *spec, gboolean own_head, oct_tensor_list *list);
+
+/* Parameters and bytes of a tensor, all `count` of them: whole, or one rank's part. */
+oct_weight_sum oct_tensor_sum(const oct_tensor *tensor);
+oct_weight_sum oct_tensor_rank_sum(const oct_tensor *tensor, const oct_parallel *parallel);
+
+#endif
