@@ -312,7 +312,7 @@ check_open(const checker *c, guint32 i, const oct_slot_open *o, slot_set *slots)
   if (o->prompt_tokens == 0 || o->prompt_tokens > c->config->spec->max_position)
     return refuse(c->error, "opens[%u].prompt_tokens is %u, must be 1 to %u", i, o->prompt_tokens,
                   c->config->spec->max_position);
-  if (o->eos_token >= c->config->spec->vocab)
+  if (o->oracle_tokens != 0 && o->eos_token >= c->config->spec->vocab)
     return refuse(c->error, "opens[%u].eos_token is %u, vocabulary %u", i, o->eos_token,
                   c->config->spec->vocab);
   if (o->top_k == 0 || o->top_k < -1)
