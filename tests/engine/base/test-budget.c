@@ -93,10 +93,18 @@ made_to_fail(void) {
   oct_budget_release(budget, fourth);
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+
 /* The machine itself says no: 2^62 bytes are in the budget, but nowhere else. */
 static void
 machine_refuses(void) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef SANITIZED
   g_test_skip("sanitizers stop at a request of this size");
 #else
   g_autoptr(oct_budget) budget = oct_budget_new("trace reader", G_MAXSIZE);
