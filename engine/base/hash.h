@@ -25,7 +25,7 @@ oct_hash128_equal(oct_hash128 a, oct_hash128 b) {
 /* Hash of `size` bytes at `data` (borrowed; may be NULL when size is 0). Any thread. */
 guint64 oct_hash64(oct_hash_key key, const void *data, gsize size);
 oct_hash128 oct_hash128_of(oct_hash_key key, const void *data, gsize size);
-/* Hash of the 16 bytes of `previous` followed by the `size` bytes at `data`: one link of a chain. */
+/* One link of a chain: hash of the 16 bytes of `previous`, then the `size` bytes at `data`. */
 oct_hash128 oct_hash128_chain(oct_hash_key key, oct_hash128 previous, const void *data, gsize size);
 
 #endif

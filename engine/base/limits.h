@@ -11,12 +11,12 @@
 
 /* clang-format off */
 #define OCT_LIMITS(ROW)                                                                            \
-  /*  id                      flag                      unit             min  standard       max */\
-  ROW(MAX_NUM_SEQS,           "max-num-seqs",           "sequences",       1,     128,      4096)  \
-  ROW(MAX_NUM_BATCHED_TOKENS, "max-num-batched-tokens", "tokens",          1,    2048,   1 << 20)  \
-  ROW(BLOCK_SIZE,             "block-size",             "tokens",          1,      16,      4096)  \
-  ROW(QUEUE_REQUESTS,         "max-queued-requests",    "requests",        1,    4096,   1 << 20)  \
-  ROW(QUEUE_TOKENS,           "max-queued-tokens",      "prompt tokens",   1, 64 << 20, G_GINT64_CONSTANT(1) << 36)
+  /*  id                      flag                      unit           min  standard        max */ \
+  ROW(MAX_NUM_SEQS,           "max-num-seqs",           "sequences",     1,      128,      4096)   \
+  ROW(MAX_NUM_BATCHED_TOKENS, "max-num-batched-tokens", "tokens",        1,     2048,   1 << 20)   \
+  ROW(BLOCK_SIZE,             "block-size",             "tokens",        1,       16,      4096)   \
+  ROW(QUEUE_REQUESTS,         "max-queued-requests",    "requests",      1,     4096,   1 << 20)   \
+  ROW(QUEUE_TOKENS,           "max-queued-tokens",      "prompt tokens", 1, 64 << 20, 1LL << 36)
 /* clang-format on */
 
 typedef enum oct_limit {
