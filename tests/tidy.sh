@@ -106,9 +106,9 @@ include_matrix() {
 
 header_alone() {
   for header in $(sources 'h'); do
-    # shellcheck disable=SC2086 # flags are words
     printf '#include "%s"\n' "$header" >"$work/alone.c"
-    $cc $cflags -I. -fsyntax-only -x c "$work/alone.c" >"$work/alone.log" 2>&1 ||
+    # The flags are quoted as make quotes them.
+    eval "$cc $cflags -I. -fsyntax-only -x c" '"$work/alone.c" >"$work/alone.log" 2>&1' ||
       { echo "$header does not compile alone:"; head -n 5 "$work/alone.log"; }
   done
 }
