@@ -146,7 +146,7 @@ fragments_complete() {
   find . -name Makefile.am.inc -o -name Makefile.am | sed 's|^\./||' | while read -r fragment; do
     sed -e "s|%D%|$(dirname "$fragment")|g" -e '/^[ \t]*#/d' "$fragment"
   done | tr -s ' \t\\=' '\n\n\n\n' | LC_ALL=C sort -u >"$work/named"
-  for file in $(sources 'c|h|cu|cuh|sh|json|jsonl|ini|csv|txt|md'); do
+  for file in $(sources 'c|h|cu|cuh|sh|json|jsonl|ini|csv|txt|md'; find doc -name '*.md'); do
     path=$file
     until grep -qxF "$path" "$work/named"; do
       case $path in */*) path=${path%/*} ;; *)
@@ -198,7 +198,7 @@ own_words: the project speaks of itself alone
 
 # A small tree that breaks no rule.
 plant_clean() {
-  mkdir -p "$1/engine/base" "$1/cli" "$1/tests"
+  mkdir -p "$1/engine/base" "$1/cli" "$1/tests" "$1/doc"
   cd "$1" || exit 99
   printf '%s\n' '/* Fine. */' '#ifndef A' '#define A' \
     'int a(int x); /* time(), // and strcpy() */' '#endif' >engine/base/a.h
@@ -207,8 +207,8 @@ plant_clean() {
     >engine/base/a.c
   echo 'libengine_a_SOURCES = %D%/base/a.c %D%/base/a.h %D%/README.md %D%/base/README.md' \
     >engine/Makefile.am.inc
-  echo 'EXTRA_DIST += cli/README.md tests/README.md' >Makefile.am
-  for folder in engine engine/base cli tests; do echo "# $folder" >$folder/README.md; done
+  echo 'EXTRA_DIST += cli/README.md tests/README.md doc/README.md' >Makefile.am
+  for folder in engine engine/base cli tests doc; do echo "# $folder" >$folder/README.md; done
 }
 
 plant_include_matrix() {
