@@ -87,6 +87,7 @@ include_matrix() {
     /^[ \t]*#[ \t]*include[ \t]*"/ {
       split($0, part, "\""); header = part[2]
       if (header == "config.h") next
+      if (header !~ /\//) { print FILENAME ":" FNR ": " header " lacks its folder"; next }
       layer = ""
       for (l in allowed)
         if (index(FILENAME, l "/") == 1 || index(FILENAME, l ".") == 1)
