@@ -249,7 +249,9 @@ typedef enum oct_event_kind {
 /* How much an error takes with it. */
 typedef enum oct_severity {
   OCT_SEVERITY_REQUEST,  /* one slice: its request fails, the step goes on */
-  OCT_SEVERITY_STEP,     /* the step did nothing: every request in it fails or is run again */
+  OCT_SEVERITY_STEP,     /* the step did nothing, its opens, changes and copies included: every
+                            request in it fails or is run again. Every unfinished step after it
+                            ends the same way, in order, each with its own FAULT */
   OCT_SEVERITY_INSTANCE, /* the instance is lost (device, rank, communicator): reopen */
   OCT_SEVERITY_FATAL,    /* the world is lost */
 } oct_severity;
