@@ -12,6 +12,7 @@ trap 'rm -rf "$work"' EXIT
 code_folders="engine backends kernels sim traces cli tests"
 columns_max=100
 lines_max=700
+function_max=70
 
 # --- helpers: all rules run in the folder that they judge -------------------------------------
 
@@ -137,6 +138,18 @@ file_lines() {
   done
 }
 
+# A function body runs from the line that ends in ") {" to the next } in the first column.
+function_lines() {
+  sources 'c|h|cu|cuh' | tr '\n' '\0' | xargs -0 -r awk -v max="$function_max" '
+    FNR == 1 { start = 0 }
+    !start && /\) \{$/ && !/^#/ { start = FNR }
+    /^}/ {
+      n = FNR - start + 1
+      if (start && n > max) print FILENAME ":" start ": a function of " n " lines, at most " max
+      start = 0
+    }'
+}
+
 line_columns() {
   sources 'c|h|cu|cuh|sh' | tr '\n' '\0' |
     LC_ALL=C.UTF-8 xargs -0 -r grep -nHE "^.{$((columns_max + 1)),}" | cut -c 1-120
@@ -189,6 +202,7 @@ header_alone: every header compiles alone
 banned_calls: no banned function is called
 line_comments: C comments are /* */
 file_lines: no file is longer than 700 lines
+function_lines: no function is longer than 70 lines
 line_columns: no line is wider than 100 columns
 fragments_complete: every file is named in a Makefile.am.inc
 folder_readmes: every folder has a README
@@ -221,6 +235,9 @@ plant_header_alone() { sed -i 's/int x/missing_type x/' engine/base/a.h; }
 plant_banned_calls() { echo 'long b(void) { return time(0); }' >>engine/base/a.c; }
 plant_line_comments() { echo 'int c; // see above' >>engine/base/a.c; }
 plant_file_lines() { yes 'extern int d;' | head -n "$lines_max" >>engine/base/a.h; }
+plant_function_lines() {
+  { printf 'void\nf(void) {\n'; yes '  a(1);' | head -n "$function_max"; echo '}'; } >>engine/base/a.c
+}
 plant_line_columns() { printf '/* %0100d */\n' 0 >>engine/base/a.c; }
 plant_fragments_complete() { echo 'int e;' >engine/base/e.c; }
 plant_folder_readmes() { rm engine/base/README.md; }
