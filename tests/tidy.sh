@@ -236,7 +236,11 @@ plant_banned_calls() { echo 'long b(void) { return time(0); }' >>engine/base/a.c
 plant_line_comments() { echo 'int c; // see above' >>engine/base/a.c; }
 plant_file_lines() { yes 'extern int d;' | head -n "$lines_max" >>engine/base/a.h; }
 plant_function_lines() {
-  { printf 'void\nf(void) {\n'; yes '  a(1);' | head -n "$function_max"; echo '}'; } >>engine/base/a.c
+  {
+    printf 'void\nf(void) {\n'
+    yes '  a(1);' | head -n "$function_max"
+    echo '}'
+  } >>engine/base/a.c
 }
 plant_line_columns() { printf '/* %0100d */\n' 0 >>engine/base/a.c; }
 plant_fragments_complete() { echo 'int e;' >engine/base/e.c; }
