@@ -22,6 +22,19 @@ check_count(const oct_cli_usage *usage, int n_given) {
   return OCT_CLI_GO_ON;
 }
 
+/* GOption leaves the "--" that ends the options in place when an argument with a dash follows it. */
+static void
+drop_separator(int *argc, char **argv) {
+  int i = 1;
+  while (i < *argc && !g_str_equal(argv[i], "--"))
+    i++;
+  if (i == *argc)
+    return;
+  for (; i < *argc; i++) /* argv[*argc] is the NULL at the end */
+    argv[i] = argv[i + 1];
+  (*argc)--;
+}
+
 int
 oct_cli_parse(const oct_cli_usage *usage, int *argc, char ***argv) {
   g_autofree char *name = g_strdup_printf("octet %s", usage->command);
@@ -34,12 +47,7 @@ oct_cli_parse(const oct_cli_usage *usage, int *argc, char ***argv) {
   g_autoptr(GError) error = NULL;
   if (!g_option_context_parse(context, argc, argv, &error))
     return oct_cli_refuse(usage->command, "%s", error->message);
-  /* GOption leaves the "--" that ends the options in place when arguments with dashes follow it. */
-  if (*argc > 1 && g_str_equal((*argv)[1], "--")) {
-    for (int i = 1; i + 1 <= *argc; i++)
-      (*argv)[i] = (*argv)[i + 1];
-    (*argc)--;
-  }
+  drop_separator(argc, *argv);
   return check_count(usage, *argc - 1);
 }
 

@@ -42,6 +42,9 @@ is "$status" 2 "an unknown option exits with 2"
 run "$octet" help help help
 is "$status" 2 "too many arguments exit with 2"
 has "$err" "at most 1" "too many arguments: the message says how many are taken"
+run "$octet" help -- -x
+is "$status" 2 "-- ends the options"
+has "$err" "no command '-x'" "what follows -- is an argument, dash or not"
 
 if [ -w /dev/full ]; then
   "$octet" --help >/dev/full 2>"$work/err"
