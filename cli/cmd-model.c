@@ -43,7 +43,7 @@ static const char *const ffn_names[OCT_FFN_COUNT] = {
 typedef struct class_row {
   const char *name;
   oct_weight_sum all, rank;
-  oct_dtype type;
+  const char *type;
 } class_row;
 
 #define CLASS_ROWS 9
@@ -52,16 +52,20 @@ static void
 fill_classes(const report *r, class_row rows[CLASS_ROWS]) {
   const oct_weights *a = &r->weights, *b = &r->rank[r->fullest];
   const oct_weight_types *t = &r->spec->types;
+  const char *small = oct_dtype_name(t->base);
+  for (guint i = 0; i < r->spec->n_attention; i++)
+    if (r->spec->attention[i].kind == OCT_ATTENTION_KDA)
+      small = "mixed"; /* KDA's vectors are float32 */
   const class_row filled[CLASS_ROWS] = {
-      {"attention", a->attention, b->attention, t->attention},
-      {"dense FFN", a->dense_ffn, b->dense_ffn, t->dense_ffn},
-      {"experts", a->experts, b->experts, t->expert},
-      {"shared experts", a->shared_experts, b->shared_experts, t->shared_expert},
-      {"router", a->router, b->router, t->router},
-      {"latent", a->latent, b->latent, t->latent},
-      {"norms, vectors", a->norms, b->norms, t->base},
-      {"embedding", a->embedding, b->embedding, t->embedding},
-      {"head", a->head, b->head, t->head},
+      {"attention", a->attention, b->attention, oct_dtype_name(t->attention)},
+      {"dense FFN", a->dense_ffn, b->dense_ffn, oct_dtype_name(t->dense_ffn)},
+      {"experts", a->experts, b->experts, oct_dtype_name(t->expert)},
+      {"shared experts", a->shared_experts, b->shared_experts, oct_dtype_name(t->shared_expert)},
+      {"router", a->router, b->router, oct_dtype_name(t->router)},
+      {"latent", a->latent, b->latent, oct_dtype_name(t->latent)},
+      {"norms, vectors", a->norms, b->norms, small},
+      {"embedding", a->embedding, b->embedding, oct_dtype_name(t->embedding)},
+      {"head", a->head, b->head, oct_dtype_name(t->head)},
   };
   memcpy(rows, filled, sizeof filled);
 }
@@ -190,9 +194,9 @@ print_report(const report *r) {
   }
   printf("%s (%s): %u layers, hidden %u, vocabulary %u, %u positions\n", spec->name,
          spec->architecture, spec->n_layers, spec->hidden, spec->vocab, spec->max_position);
-  printf("parameters           %22s  (%.4g B)\n", grouped(total.parameters),
+  printf("parameters           %22s  (%.2f billion)\n", grouped(total.parameters),
          (double)total.parameters / 1e9);
-  printf("active per token     %22s  (%.4g B)\n", grouped(oct_model_active_parameters(spec)),
+  printf("active per token     %22s  (%.2f billion)\n", grouped(oct_model_active_parameters(spec)),
          (double)oct_model_active_parameters(spec) / 1e9);
   printf("weights as stored    %22s B\n", grouped(total.bytes));
   if (expert.bytes > 0)
@@ -211,7 +215,7 @@ print_report(const report *r) {
   for (guint i = 0; i < CLASS_ROWS; i++)
     if (rows[i].all.parameters > 0 || rows[i].rank.parameters > 0)
       printf("%-15s %20s %20s %18s  %s\n", rows[i].name, grouped(rows[i].all.parameters),
-             grouped(rows[i].all.bytes), grouped(rows[i].rank.bytes), oct_dtype_name(rows[i].type));
+             grouped(rows[i].all.bytes), grouped(rows[i].rank.bytes), rows[i].type);
   print_layers(r);
   print_stages(r);
 }
@@ -233,8 +237,7 @@ json_classes(const report *r) {
     json_array_append_new(classes, json_pack("{s:s, s:o, s:o, s:o, s:s}", "class", rows[i].name,
                                              "parameters", number(rows[i].all.parameters), "bytes",
                                              number(rows[i].all.bytes), "bytes_per_gpu",
-                                             number(rows[i].rank.bytes), "type",
-                                             oct_dtype_name(rows[i].type)));
+                                             number(rows[i].rank.bytes), "type", rows[i].type));
   return classes;
 }
 

@@ -38,26 +38,30 @@ depth_is_legal(const char *text, gsize size) {
   return TRUE;
 }
 
-/* The key whose value ends at or spans `position`, for numbers that jansson cannot represent: it
- * tells the place, not the field. NULL when there is none on the way back; else owned. */
+/* For a value that jansson cannot read, of which it tells the place only: ", in field KEY", with
+ * the value too when `shown` is FALSE. "" when no key leads to that place. Owned. */
 static char *
-key_before(const char *text, gsize position) {
-  gsize end = position;
-  while (end > 0 && text[end - 1] != ':' && text[end - 1] != ',' && text[end - 1] != '{')
+field_before(const char *text, gsize position, gboolean shown) {
+  gsize value = position;
+  while (value > 0 && strchr(":,{}[]", text[value - 1]) == NULL)
+    value--;
+  if (value == 0 || text[value - 1] != ':')
+    return g_strdup("");
+  gsize end = value - 1;
+  while (end > 0 && g_ascii_isspace(text[end - 1]))
     end--;
-  if (end == 0 || text[end - 1] != ':')
-    return NULL;
-  for (end--; end > 0 && g_ascii_isspace(text[end - 1]); end--)
-    ;
   if (end == 0 || text[end - 1] != '"')
-    return NULL;
+    return g_strdup("");
   gsize start = --end;
   while (start > 0 && text[start - 1] != '"')
     start--;
-  if (start == 0 || end - start > 100 ||
-      !g_utf8_validate(text + start, (gssize)(end - start), NULL))
-    return NULL;
-  return g_strndup(text + start, end - start);
+  if (start == 0 || end - start > 100)
+    return g_strdup("");
+  g_autofree char *key = g_strndup(text + start, end - start);
+  g_autofree char *found = g_strndup(text + value, MIN(position - value, SHOWN_MAX));
+  g_autofree char *raw = shown ? g_strdup_printf(", in field %s", key)
+                               : g_strdup_printf(", in field %s: %s", key, g_strstrip(found));
+  return g_utf8_make_valid(raw, -1);
 }
 
 json_t *
@@ -78,10 +82,9 @@ oct_fields_parse(const char *label, const char *text, gsize size, GError **error
   if (root == NULL) {
     g_autofree char *valid = g_utf8_make_valid(where.text, -1);
     gsize position = where.position > 0 ? MIN((gsize)where.position, size) : 0;
-    g_autofree char *key = key_before(text, position);
-    g_set_error(error, OCT_MODEL_ERROR, OCT_MODEL_ERROR_PARSE, "%s:%d:%d: %s%s%s", label,
-                where.line, where.column, valid, key != NULL ? ", in field " : "",
-                key != NULL ? key : "");
+    g_autofree char *field = field_before(text, position, strstr(valid, " near ") != NULL);
+    g_set_error(error, OCT_MODEL_ERROR, OCT_MODEL_ERROR_PARSE, "%s:%d:%d: %s%s", label, where.line,
+                where.column, valid, field);
     return NULL;
   }
   if (!json_is_object(root)) {

@@ -67,28 +67,6 @@ check_stages(const oct_model_spec *spec, const oct_parallel *p, GError **error) 
   return TRUE;
 }
 
-static gboolean
-check_attention(const oct_attention_spec *a, const oct_parallel *p, GError **error) {
-  if (a->n_heads % p->tensor != 0)
-    return refuse(error, "tensor parallel size %u does not divide the %u attention heads",
-                  p->tensor, a->n_heads);
-  if (a->kind != OCT_ATTENTION_GQA && a->kind != OCT_ATTENTION_WINDOW)
-    return TRUE;
-  if (a->n_kv_heads % p->tensor != 0 && p->tensor % a->n_kv_heads != 0)
-    return refuse(error,
-                  "tensor parallel size %u neither divides the %u KV heads nor is a multiple of "
-                  "them",
-                  p->tensor, a->n_kv_heads);
-  /* Only copies of the same KV head can share its tokens out among themselves. */
-  guint32 copies = p->tensor > a->n_kv_heads ? p->tensor / a->n_kv_heads : 1;
-  if (copies % p->decode_context != 0)
-    return refuse(error,
-                  "decode context parallel size %u: with %u KV heads and tensor parallel size %u "
-                  "each KV head is on %u rank%s, which it must divide",
-                  p->decode_context, a->n_kv_heads, p->tensor, copies, copies == 1 ? "" : "s");
-  return TRUE;
-}
-
 /* Elements that a split width must be a multiple of, so that no scale straddles two ranks. MXFP4
  * and NVFP4 kernels pad the last block instead. */
 static guint32
@@ -108,6 +86,45 @@ check_width(const char *what, guint64 width, oct_dtype type, guint32 ranks, GErr
                   " of the %s width %" G_GUINT64_FORMAT
                   " on a rank, not a multiple of the %u that share one %s scale",
                   ranks, width / ranks, what, width, block, oct_dtype_name(type));
+  return TRUE;
+}
+
+/* Scales of the projections that are split by head. */
+static gboolean
+check_head_widths(const oct_attention_spec *a, oct_dtype type, const oct_parallel *p,
+                  GError **error) {
+  const guint32 mla[] = {a->qk_nope + a->qk_rope, a->qk_nope + a->v_head, a->v_head};
+  const guint32 other[] = {a->head_dim};
+  const guint32 *widths = a->kind == OCT_ATTENTION_MLA ? mla : other;
+  guint n = a->kind == OCT_ATTENTION_MLA ? G_N_ELEMENTS(mla) : G_N_ELEMENTS(other);
+  for (guint i = 0; i < n; i++)
+    if (!check_width("attention", (guint64)a->n_heads * widths[i], type, p->tensor, error))
+      return FALSE;
+  return TRUE;
+}
+
+static gboolean
+check_attention(const oct_attention_spec *a, oct_dtype type, const oct_parallel *p,
+                GError **error) {
+  if (a->n_heads % p->tensor != 0)
+    return refuse(error, "tensor parallel size %u does not divide the %u attention heads",
+                  p->tensor, a->n_heads);
+  if (!check_head_widths(a, type, p, error))
+    return FALSE;
+  if (a->kind != OCT_ATTENTION_GQA && a->kind != OCT_ATTENTION_WINDOW)
+    return TRUE;
+  if (a->n_kv_heads % p->tensor != 0 && p->tensor % a->n_kv_heads != 0)
+    return refuse(error,
+                  "tensor parallel size %u neither divides the %u KV heads nor is a multiple of "
+                  "them",
+                  p->tensor, a->n_kv_heads);
+  /* Only copies of the same KV head can share its tokens out among themselves. */
+  guint32 copies = p->tensor > a->n_kv_heads ? p->tensor / a->n_kv_heads : 1;
+  if (copies % p->decode_context != 0)
+    return refuse(error,
+                  "decode context parallel size %u: with %u KV heads and tensor parallel size %u "
+                  "each KV head is on %u rank%s, which it must divide",
+                  p->decode_context, a->n_kv_heads, p->tensor, copies, copies == 1 ? "" : "s");
   return TRUE;
 }
 
@@ -139,7 +156,7 @@ oct_parallel_check(const oct_model_spec *spec, const oct_parallel *parallel, GEr
     return refuse(error, "decode context parallel size %u does not divide tensor parallel size %u",
                   parallel->decode_context, parallel->tensor);
   for (guint i = 0; i < spec->n_attention; i++)
-    if (!check_attention(&spec->attention[i], parallel, error))
+    if (!check_attention(&spec->attention[i], spec->types.attention, parallel, error))
       return FALSE;
   gboolean has_experts = FALSE;
   for (guint i = 0; i < spec->n_ffn; i++) {
