@@ -91,7 +91,7 @@ include_matrix() {
       if (header !~ /\//) { print FILENAME ":" FNR ": " header " lacks its folder"; next }
       layer = ""
       for (l in allowed)
-        if (index(FILENAME, l "/") == 1 || index(FILENAME, l ".") == 1)
+        if (substr(FILENAME, 1, length(l)) == l && substr(FILENAME, length(l) + 1) ~ /^[.\/-]/)
           if (length(l) > length(layer)) layer = l
       n = split(allowed[layer], prefixes, " "); ok = 0
       for (i = 1; i <= n; i++) if (index(header, prefixes[i]) == 1) ok = 1

@@ -58,7 +58,7 @@ oct_log_new_file(const char *path, GError **error) {
   return log_new(fd, TRUE);
 }
 
-/* Writes the ended lines out and moves the open one to the buffer's start. */
+/* Writes the buffer out; no line is open. */
 static void
 flush(oct_log *log) {
   gsize written = 0;
@@ -70,8 +70,7 @@ flush(oct_log *log) {
       g_set_error(&log->error, OCT_BASE_ERROR, OCT_BASE_ERROR_IO, "event log: %s",
                   g_strerror(errno));
   }
-  memmove(log->buffer, log->buffer + log->line, log->used - log->line);
-  log->used -= log->line;
+  log->used = 0;
   log->line = 0;
 }
 

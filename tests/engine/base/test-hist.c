@@ -142,6 +142,19 @@ merge_equals_one(void) {
                     oct_hist_percentile(both, percents[i]));
 }
 
+static void
+merge_into_nothing(void) {
+  g_autoptr(oct_hist) empty = oct_hist_new();
+  g_autoptr(oct_hist) full = oct_hist_new();
+  oct_hist_add(full, 7);
+  oct_hist_add(full, 9);
+  oct_hist_merge(empty, full);
+  g_assert_cmpuint(oct_hist_count(empty), ==, 2);
+  g_assert_cmpint(oct_hist_min(empty), ==, 7);
+  g_assert_cmpint(oct_hist_max(empty), ==, 9);
+  g_assert_cmpint(oct_hist_percentile(empty, 50), ==, 7);
+}
+
 /* A sum of 2^40 hours in ns does not fit 64 bits. */
 static void
 mean_does_not_overflow(void) {
@@ -179,6 +192,7 @@ main(int argc, char **argv) {
   g_test_add_func("/base/hist/buckets-tile-the-range", buckets_tile_the_range);
   g_test_add_func("/base/hist/rank-is-computed-in-integers", rank_is_exact);
   g_test_add_func("/base/hist/merge-equals-recording-in-one", merge_equals_one);
+  g_test_add_func("/base/hist/merge-into-an-empty-one-copies", merge_into_nothing);
   g_test_add_func("/base/hist/mean-does-not-overflow", mean_does_not_overflow);
   g_test_add_func("/base/hist/an-empty-one-has-no-percentile", nothing_has_no_percentile);
   return g_test_run();

@@ -1,6 +1,8 @@
 #include "engine/base/log.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -86,6 +88,53 @@ fills_the_buffer(fixture *f, gconstpointer unused G_GNUC_UNUSED) {
   }
   close_well(log);
   assert_holds(f->path, wanted->str);
+}
+
+typedef struct slow_reader {
+  int fd;
+  pthread_t writer;
+  GString *text;
+} slow_reader;
+
+static void
+on_signal(int unused G_GNUC_UNUSED) {
+}
+
+/* Reads a little at a time and interrupts the writer, whose write() then ends in the middle. */
+static void *
+read_slowly(void *data) {
+  slow_reader *reader = data;
+  char piece[3000];
+  ssize_t n;
+  while ((n = read(reader->fd, piece, sizeof piece)) > 0) {
+    g_string_append_len(reader->text, piece, n);
+    pthread_kill(reader->writer, SIGUSR1);
+  }
+  return NULL;
+}
+
+static void
+goes_on_after_short_writes(void) {
+  int ends[2];
+  g_assert_cmpint(pipe(ends), ==, 0);
+  struct sigaction action = {.sa_handler = on_signal}, old; /* without SA_RESTART */
+  g_assert_cmpint(sigaction(SIGUSR1, &action, &old), ==, 0);
+  slow_reader reader = {ends[0], pthread_self(), g_string_new(NULL)};
+  pthread_t thread;
+  g_assert_cmpint(pthread_create(&thread, NULL, read_slowly, &reader), ==, 0);
+  g_autoptr(GString) wanted = g_string_new(NULL);
+  oct_log *log = oct_log_new_fd(ends[1]);
+  for (int i = 0; i < 100000; i++) {
+    oct_log_printf(log, "line %d", i);
+    g_string_append_printf(wanted, "line %d\n", i);
+  }
+  close_well(log);
+  g_assert_cmpint(close(ends[1]), ==, 0);
+  g_assert_cmpint(pthread_join(thread, NULL), ==, 0);
+  g_assert_cmpint(sigaction(SIGUSR1, &old, NULL), ==, 0);
+  g_assert_true(g_string_equal(reader.text, wanted));
+  g_string_free(reader.text, TRUE);
+  close(ends[0]);
 }
 
 static void
@@ -188,6 +237,7 @@ main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
   ADD("/base/log/writes-the-lines-it-is-given", NULL, writes_lines);
   ADD("/base/log/keeps-every-byte-past-its-buffer", NULL, fills_the_buffer);
+  g_test_add_func("/base/log/goes-on-after-short-writes", goes_on_after_short_writes);
   ADD("/base/log/digest-does-not-depend-on-the-target", NULL, digest_ignores_the_target);
   g_test_add_func("/base/log/digest-sees-where-lines-end", digest_sees_line_ends);
   ADD("/base/log/refuses-a-line-past-its-limit/appended", NULL, long_lines);
