@@ -1,3 +1,5 @@
+#include "config.h" /* GNU extensions: F_SETPIPE_SZ */
+
 #include "engine/base/log.h"
 
 #include <fcntl.h>
@@ -117,6 +119,7 @@ static void
 goes_on_after_short_writes(void) {
   int ends[2];
   g_assert_cmpint(pipe(ends), ==, 0);
+  g_assert_cmpint(fcntl(ends[1], F_SETPIPE_SZ, 4096), >=, 0); /* so that every write waits */
   struct sigaction action = {.sa_handler = on_signal}, old; /* without SA_RESTART */
   g_assert_cmpint(sigaction(SIGUSR1, &action, &old), ==, 0);
   slow_reader reader = {ends[0], pthread_self(), g_string_new(NULL)};
