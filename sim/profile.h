@@ -55,6 +55,7 @@ const char *oct_math_name(oct_math math); /* "bfloat16", "fp8", "fp8_block", "fp
 
 typedef struct oct_profile_gpu {
   char *name;
+  char *compute_capability, *gencode;
   guint32 count;
   guint32 sm_count;
   double l2_bytes;
@@ -67,6 +68,7 @@ typedef struct oct_profile_gpu {
 /* Fractions of the peak that kernels of a class reach, and the floor under a small kernel. */
 typedef struct oct_profile_efficiency {
   double hbm_read, hbm_copy;
+  double hbm_gemv_large, hbm_gemv_128mb, hbm_gemv_32mb;
   double hbm_attention_gqa, hbm_attention_mla_fp8, hbm_attention_mla_bf16;
   double hbm_moe_expert;
   double gemm[OCT_MATH_COUNT]; /* 0 = no such unit */
@@ -100,7 +102,8 @@ typedef struct oct_profile_nvlink {
   double bytes_per_s;                    /* per GPU and direction, datasheet */
   double achieved_bytes_per_s;           /* per GPU and direction, what copies reach */
   double load_latency_s, copy_latency_s;
-  guint32 nvls_min_gpus;
+  guint32 generation, links_per_gpu, switch_count;
+  guint32 nvls_min_gpus; /* in-switch reduction from this group size on */
 } oct_profile_nvlink;
 
 typedef enum oct_collective {
@@ -140,6 +143,7 @@ typedef struct oct_profile_topology {
 } oct_profile_topology;
 
 typedef struct oct_profile_pcie {
+  guint32 gpu_link_gen, host_link_gen, lanes;
   double h2d_bytes_per_s, d2h_bytes_per_s; /* one direction alone, per GPU */
   double duplex_bytes_per_s;               /* limits both directions together, per GPU */
   double pageable_bytes_per_s;
@@ -192,13 +196,47 @@ typedef struct oct_engine_times {
   guint32 graph_max_batch; /* decode steps up to this batch run as a graph; 0 = none */
 } oct_engine_times;
 
-/* Constants of the GEMM and attention price models, fitted to measured tables (sim/cost/README.md
- * gives the formulas; the ini files say what each was fitted to). */
-#define OCT_FIT_MAX 16
-typedef struct oct_fit {
-  guint32 n; /* 0 = not fitted: the efficiency-corrected roofline is used */
-  double v[OCT_FIT_MAX];
-} oct_fit;
+/* Constants of the price models, fitted to measured tables; sim/cost/README.md gives the formulas,
+ * the ini files say what each was fitted to. Fractions are of the [gpu] peak and never above 1. */
+typedef struct oct_gemm_fit {
+  double peak, bandwidth; /* fractions */
+  double fixed_s;
+  double per_k_s;       /* latency of one step of the inner loop */
+  double split_s;       /* splitting k over blocks */
+  double single_row_s;  /* extra when m = 1 */
+  double hot, hot_s;    /* slowdown of long kernels: factor 1 + hot x t / (t + hot_s) */
+  double wave_rounding; /* 1 = a partial wave takes as long as a whole one */
+  double quantise;      /* bandwidth fraction of quantising the activations */
+} oct_gemm_fit;
+
+typedef struct oct_moe_fit {
+  double peak, bandwidth;
+  double fixed_s, per_expert_s; /* per touched expert of the rank */
+  double row_tile;              /* rows that one tile computes at least */
+  double per_k_s;
+  double activation; /* bandwidth fraction of permuting and activating */
+  double per_pair_s; /* per routed token-expert pair of all ranks */
+} oct_moe_fit;
+
+typedef struct oct_decode_fit {
+  double fixed_s;
+  double wave_s; /* per wave of (sequence, KV head) blocks */
+  double bandwidth;
+  double overlap;           /* share of the shorter of the two that is not hidden */
+  double l2_share, l2_time; /* KV that fits this share of L2 takes this fraction of its HBM time:
+                               only in benchmark loops, because in a step the weights evict it */
+  double split_s, split_context; /* split-KV reduction: half of it at this many tokens */
+  double wave_rounding;
+} oct_decode_fit;
+
+typedef struct oct_prefill_fit {
+  double fixed_s, peak;
+  double pairs_per_token; /* extra query-key pairs that masking computes for nothing */
+  double wave_s;          /* per wave of 128-query tiles */
+  double bandwidth;
+  double hot, hot_s;
+  double serial; /* a lone tile's time relative to its share of the peak */
+} oct_prefill_fit;
 
 typedef struct oct_profile {
   char *path; /* of the file that was read last */
@@ -206,9 +244,13 @@ typedef struct oct_profile {
   gboolean fictional; /* imitates a report, no machine like it is known */
   oct_profile_gpu gpu;
   oct_profile_efficiency efficiency;
-  oct_fit gemm_fit[OCT_MATH_COUNT];
-  oct_fit decode_attention_fit, prefill_attention_fit;
+  oct_gemm_fit gemm_fit[OCT_MATH_COUNT]; /* peak 0 = no such unit */
+  oct_moe_fit moe_fit[OCT_MATH_COUNT];   /* likewise */
+  oct_decode_fit decode_fit;
+  oct_prefill_fit prefill_fit;
   oct_curve gemm_8192[OCT_MATH_COUNT]; /* seconds by m of one m x 8192 x 8192 product */
+  oct_curve gemm_probe;                /* the same in BF16, measured on this very machine */
+  oct_curve all_reduce_probe;          /* eager all-reduce of 2 GPUs, likewise */
   oct_curve moe[OCT_MOE_TABLE_COUNT][OCT_MOE_SPREAD_COUNT][OCT_MOE_ROUTING_COUNT];
   oct_profile_nvlink nvlink;
   oct_profile_collectives collectives;
