@@ -22,7 +22,7 @@ check_count(const oct_cli_usage *usage, int n_given) {
   return OCT_CLI_GO_ON;
 }
 
-/* GOption leaves the "--" that ends the options in place when an argument with a dash follows it. */
+/* GOption leaves the "--" that ends the options in place when a dashed argument follows it. */
 static void
 drop_separator(int *argc, char **argv) {
   int i = 1;

@@ -18,7 +18,8 @@ enum { OCT_EXIT_OK = 0, OCT_EXIT_FAILED = 1, OCT_EXIT_USAGE = 2 };
 /* clang-format off */
 #define OCT_COMMANDS(ROW)                                                                          \
   ROW(help,    "how to use a command: octet help COMMAND")                                         \
-  ROW(model,   "the models that octet knows, and what they take: list, show")
+  ROW(model,   "the models that octet knows, and what they take: list, show")                      \
+  ROW(trace,   "request traces: gen, convert, info")
 /* clang-format on */
 
 #define OCT_COMMAND_DECLARE(name, summary) int oct_cmd_##name(int argc, char **argv);
