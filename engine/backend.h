@@ -350,6 +350,7 @@ typedef struct oct_forward {
 
 typedef struct oct_forwarded {
   oct_time start_ns, end_ns; /* of the retired step m */
+  gint64 part_ns[OCT_PART_COUNT]; /* as its result would have said */
 } oct_forwarded;
 
 /* ---------------------------------------------------------------- the table */

@@ -1,0 +1,279 @@
+/* What a finished step brought: tokens to sequences, ends to requests, figures to the books. */
+#include "engine/sched/internal.h"
+
+/* ---------------------------------------------------------------- ends */
+
+static void
+log_end(oct_engine *engine, const oct_request *r, guint32 output) {
+  if (engine->config.log != NULL)
+    oct_log_printf(engine->config.log, "%" G_GINT64_FORMAT " end %" G_GUINT64_FORMAT " %s out %u",
+                   engine->now, r->id, oct_end_reason_name(r->reason), output);
+}
+
+/* The last choice has ended: the request has. */
+static void
+request_ended(oct_engine *engine, oct_request *r) {
+  oct_request_record record = {.id = r->id,
+                               .user = r->user,
+                               .reason = r->reason,
+                               .priority = r->priority,
+                               .prompt_tokens = r->prompt,
+                               .cached_tokens = r->cached_tokens,
+                               .recomputed_tokens = r->recomputed_tokens,
+                               .preemptions = r->preemptions,
+                               .arrival_ns = r->arrival_ns,
+                               .admitted_ns = r->admitted_ns,
+                               .first_token_ns = -1,
+                               .last_token_ns = -1,
+                               .ended_ns = engine->now};
+  for (guint32 c = 0; c < r->n; c++) {
+    const oct_seq *s = r->seqs[c];
+    if (s == NULL)
+      continue;
+    record.output_tokens += s->n_out;
+    if (s->first_token_ns >= 0 &&
+        (record.first_token_ns < 0 || s->first_token_ns < record.first_token_ns))
+      record.first_token_ns = s->first_token_ns;
+    record.last_token_ns = MAX(record.last_token_ns, s->last_token_ns);
+    record.longest_gap_ns = MAX(record.longest_gap_ns, s->longest_gap_ns);
+  }
+  engine->stats.ended[r->reason]++;
+  log_end(engine, r, record.output_tokens);
+  g_hash_table_remove(engine->by_id, &r->id);
+  if (engine->config.listener.ended != NULL)
+    engine->config.listener.ended(engine->config.listener.user, &record);
+}
+
+/* Gives back what the sequence holds, as far as nothing in flight is about to touch it. */
+static void
+let_go(oct_engine *engine, oct_seq *seq) {
+  oct_kv_domain *d = &engine->domains[seq->domain];
+  switch (seq->state) {
+  case OCT_SEQ_WAITING:
+    oct_queue_remove(engine, seq);
+    oct_kv_release_host(engine, seq);
+    break;
+  case OCT_SEQ_RELOADING:
+    d->n_reloading--;
+    oct_seq_leave(engine, seq);
+    break; /* memory goes back when the copies have ended */
+  case OCT_SEQ_PREEMPTING:
+    d->n_preempting--;
+    G_GNUC_FALLTHROUGH;
+  case OCT_SEQ_RUNNING:
+    oct_seq_leave(engine, seq);
+    oct_kv_release_device(engine, seq, seq->last_step);
+    break;
+  case OCT_SEQ_OFFLOADING:
+    d->n_preempting--;
+    break; /* as RELOADING */
+  case OCT_SEQ_ENDED:
+    g_assert_not_reached();
+  }
+}
+
+void
+oct_seq_end(oct_engine *engine, oct_seq *seq, oct_end_reason reason) {
+  oct_request *r = seq->request;
+  let_go(engine, seq);
+  oct_seq_set_state(seq, OCT_SEQ_ENDED);
+  if (reason == OCT_END_STOP || reason == OCT_END_LENGTH) {
+    /* A running mean over about the last thousand outputs: what admission expects of the next. */
+    engine->n_outputs++;
+    double weight = 1.0 / (double)MIN(engine->n_outputs, 1000);
+    engine->mean_output += (seq->n_out - engine->mean_output) * weight;
+  }
+  if (r->reason == OCT_END_STOP || r->reason == OCT_END_LENGTH)
+    r->reason = reason;
+  r->n_ended++;
+  if (!r->forked)
+    r->n_ended = r->n; /* the choices that were never forked end with their trunk */
+  if (r->n_ended == r->n)
+    request_ended(engine, r);
+}
+
+void
+oct_request_end(oct_engine *engine, oct_request *r, oct_end_reason reason) {
+  /* Choices not yet forked are only the trunk. Ending the last one reports the request. */
+  guint32 live = 0;
+  for (guint32 c = 0; c < r->n; c++)
+    live += r->seqs[c] != NULL && r->seqs[c]->state != OCT_SEQ_ENDED;
+  if (reason != OCT_END_STOP && reason != OCT_END_LENGTH)
+    r->reason = reason;
+  for (guint32 c = 0; c < r->n && live > 0; c++)
+    if (r->seqs[c] != NULL && r->seqs[c]->state != OCT_SEQ_ENDED) {
+      live--;
+      oct_seq_end(engine, r->seqs[c], reason);
+    }
+}
+
+void
+oct_request_reap(oct_engine *engine, oct_request *r) {
+  if (r->n_ended < r->n)
+    return;
+  for (guint32 c = 0; c < r->n; c++)
+    if (r->seqs[c] != NULL && (r->seqs[c]->unfinished > 0 || r->seqs[c]->copies > 0))
+      return;
+  if (r->prev != NULL)
+    r->prev->next = r->next;
+  else
+    engine->first = r->next;
+  if (r->next != NULL)
+    r->next->prev = r->prev;
+  else
+    engine->last = r->prev;
+  oct_request_free(r);
+}
+
+/* ---------------------------------------------------------------- tokens */
+
+static void
+note_token_time(oct_engine *engine, oct_seq *seq) {
+  if (seq->first_token_ns < 0) {
+    seq->first_token_ns = engine->now;
+  } else {
+    gint64 gap = engine->now - seq->last_token_ns;
+    oct_hist_add(engine->hists[OCT_HIST_ITL], gap);
+    seq->longest_gap_ns = MAX(seq->longest_gap_ns, gap);
+  }
+  seq->last_token_ns = engine->now;
+}
+
+static gboolean
+stops(const oct_engine *engine, const oct_seq *seq, guint32 token) {
+  const oct_request *r = seq->request;
+  if (seq->n_out < r->min_tokens)
+    return FALSE;
+  for (guint32 i = 0; i < r->n_stop_tokens; i++)
+    if (r->stop_tokens[i] == token)
+      return TRUE;
+  for (guint32 i = 0; i < engine->spec->n_eos_tokens && !r->ignore_eos; i++)
+    if (engine->spec->eos_tokens[i] == token)
+      return TRUE;
+  return FALSE;
+}
+
+/* Takes the accepted tokens of a live sequence; may end it. */
+static void
+take_tokens(oct_engine *engine, oct_seq *seq, const guint32 *ids, guint32 n) {
+  oct_request *r = seq->request;
+  gboolean stop = FALSE;
+  guint32 taken = 0;
+  while (taken < n && !stop && seq->n_out < seq->max_out) {
+    if (seq->ids != NULL)
+      oct_seq_append_ids(seq, &ids[taken], 1);
+    seq->n_out++;
+    note_token_time(engine, seq);
+    stop = stops(engine, seq, ids[taken]);
+    taken++;
+  }
+  engine->stats.generated_tokens += taken;
+  if (engine->config.listener.tokens != NULL)
+    engine->config.listener.tokens(engine->config.listener.user, r->id, r->user, seq->choice,
+                                   seq->ids != NULL ? ids : NULL, taken, engine->now);
+  if (seq->state == OCT_SEQ_ENDED)
+    return; /* the listener cancelled it */
+  if (stop)
+    oct_seq_end(engine, seq, OCT_END_STOP);
+  else if (seq->n_out >= seq->max_out)
+    oct_seq_end(engine, seq, OCT_END_LENGTH);
+}
+
+static void
+count_computed(oct_engine *engine, oct_seq *seq, const oct_flight_slice *fs) {
+  guint32 end = fs->position + fs->n_tokens;
+  guint32 again = MIN(end, seq->computed_max);
+  again = again > fs->position ? again - fs->position : 0;
+  seq->computed_max = MAX(seq->computed_max, end);
+  seq->request->recomputed_tokens += again;
+  engine->stats.recomputed_tokens += again;
+  guint32 prompt = seq->request->prompt;
+  if (fs->position + again < prompt)
+    engine->stats.prompt_tokens += MIN(end, prompt) - (fs->position + again);
+}
+
+static void
+commit_slice(oct_engine *engine, const oct_flight *f, const oct_flight_slice *fs,
+             const oct_slice_result *slice, const guint32 *ids) {
+  oct_seq *seq = fs->seq;
+  seq->unfinished--;
+  if (seq->state == OCT_SEQ_ENDED) {
+    engine->stats.zombie_slices++;
+    oct_seq_leave(engine, seq);
+    oct_request_reap(engine, seq->request);
+    return;
+  }
+  if (f->number > seq->void_until) {
+    count_computed(engine, seq, fs);
+    seq->done = fs->position + fs->n_tokens;
+    seq->in_flight_out -= fs->samples;
+    if (slice->flags & OCT_RESULT_FAILED) {
+      oct_request *r = seq->request;
+      oct_request_end(engine, r, OCT_END_FAILED);
+      oct_request_reap(engine, r);
+      return;
+    }
+    take_tokens(engine, seq, ids + slice->tokens, fs->samples ? slice->n_accepted : 0);
+    if (seq->state == OCT_SEQ_ENDED) {
+      oct_request_reap(engine, seq->request);
+      return;
+    }
+    oct_kv_index(engine, seq, seq->done, f->number);
+  }
+  if (seq->state == OCT_SEQ_PREEMPTING && seq->unfinished == 0)
+    oct_preempt_finish(engine, seq);
+}
+
+/* ---------------------------------------------------------------- the step */
+
+void
+oct_step_account(oct_engine *engine, const oct_flight *f, oct_time start_ns, oct_time end_ns) {
+  gint64 took = end_ns - start_ns;
+  engine->stats.steps++;
+  engine->stats.busy_ns += end_ns - MAX(f->submit_ns, engine->last_done_ns);
+  oct_hist_add(engine->hists[OCT_HIST_STEP], took);
+  oct_hist_add(engine->hists[OCT_HIST_BATCH_SEQS], f->n_slices);
+  oct_hist_add(engine->hists[OCT_HIST_BATCH_TOKENS], f->n_tokens);
+  if (f->pure_decode)
+    engine->decode_step_ns = took;
+  else
+    engine->mixed_ns_per_token = (double)took / f->n_tokens;
+  engine->last_done_ns = end_ns;
+  oct_log *log = engine->config.log;
+  if (log == NULL)
+    return;
+  oct_log_i64(log, end_ns);
+  oct_log_text(log, " step ");
+  oct_log_i64(log, (gint64)f->number);
+  oct_log_text(log, " submit ");
+  oct_log_i64(log, f->submit_ns);
+  oct_log_text(log, " start ");
+  oct_log_i64(log, start_ns);
+  oct_log_text(log, " slices ");
+  oct_log_i64(log, f->n_slices);
+  oct_log_text(log, " tokens ");
+  oct_log_i64(log, f->n_tokens);
+  oct_log_end(log);
+}
+
+void
+oct_commit_step(oct_engine *engine, const oct_event *event) {
+  if (engine->n_flights == 0 || oct_flight_at(engine, 0)->number != event->number ||
+      event->result == NULL || event->result->n_slices != oct_flight_at(engine, 0)->n_slices) {
+    oct_instance_lost(engine, "a step ended that is not the oldest in flight");
+    return;
+  }
+  const oct_step_result *result = event->result;
+  oct_flight *f = oct_flight_at(engine, 0);
+  engine->first_flight = (engine->first_flight + 1) % OCT_DEPTH_MAX;
+  engine->n_flights--;
+  engine->completed = f->number;
+  oct_kv_complete(engine);
+  oct_step_account(engine, f, result->start_ns, result->end_ns);
+  for (guint32 p = 0; p < OCT_PART_COUNT; p++)
+    engine->stats.part_ns[p] += result->part_ns[p];
+  const oct_slice_result *slices = oct_result_slices(result);
+  const guint32 *ids = oct_result_tokens(result);
+  for (guint32 i = 0; i < f->n_slices; i++)
+    commit_slice(engine, f, &f->slices[i], &slices[i], ids);
+}

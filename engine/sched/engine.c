@@ -1,0 +1,489 @@
+/* The engine's outside: configuration, requests in, events in, the turn. */
+#include <string.h>
+
+#include "engine/sched/internal.h"
+
+/* ---------------------------------------------------------------- configuration */
+
+void
+oct_engine_config_default(oct_engine_config *config) {
+  *config = (oct_engine_config){
+      .instance = {.parallel = OCT_PARALLEL_DEFAULT, .kv_dtype = OCT_DTYPE_BF16, .block_size = 16},
+      .max_num_seqs = (guint32)oct_limit_get(OCT_LIMIT_MAX_NUM_SEQS)->standard,
+      .max_num_batched_tokens = (guint32)oct_limit_get(OCT_LIMIT_MAX_NUM_BATCHED_TOKENS)->standard,
+      .max_model_len = 0,
+      .run_ahead = 1,
+      .submit_lead_ns = 300000,
+      .policy = "decode-first",
+      .prefix_caching = TRUE,
+      .decode_gap_max_ns = G_GINT64_CONSTANT(1000000000),
+      .retries_max = 3,
+  };
+}
+
+void
+oct_request_params_default(oct_request_params *params) {
+  *params = (oct_request_params){.max_tokens = 16,
+                                 .n = 1,
+                                 .top_k = -1,
+                                 .temperature = 1,
+                                 .top_p = 1,
+                                 .repetition_penalty = 1};
+}
+
+#define REFUSE(code, ...)                                                                          \
+  do {                                                                                             \
+    g_set_error(error, OCT_ENGINE_ERROR, code, __VA_ARGS__);                                       \
+    return FALSE;                                                                                  \
+  } while (0)
+
+static gboolean
+check_config(const oct_engine_config *c, GError **error) {
+  if (c->instance.spec == NULL)
+    REFUSE(OCT_ENGINE_ERROR_CONFIG, "no model is given");
+  if (!oct_limit_check(OCT_LIMIT_MAX_NUM_SEQS, c->max_num_seqs, error) ||
+      !oct_limit_check(OCT_LIMIT_MAX_NUM_BATCHED_TOKENS, c->max_num_batched_tokens, error) ||
+      !oct_limit_check(OCT_LIMIT_BLOCK_SIZE, c->instance.block_size, error) ||
+      !oct_parallel_check(c->instance.spec, &c->instance.parallel, error))
+    return FALSE;
+  if (c->max_num_batched_tokens < c->max_num_seqs)
+    REFUSE(OCT_ENGINE_ERROR_CONFIG, "max-num-batched-tokens %u is below max-num-seqs %u",
+           c->max_num_batched_tokens, c->max_num_seqs);
+  if (c->run_ahead > 1)
+    REFUSE(OCT_ENGINE_ERROR_CONFIG, "run-ahead %u is not 0 or 1", c->run_ahead);
+  if (c->instance.parallel.pipeline + c->run_ahead > OCT_DEPTH_MAX)
+    REFUSE(OCT_ENGINE_ERROR_CONFIG, "%u pipeline stages need a depth beyond %u",
+           c->instance.parallel.pipeline, OCT_DEPTH_MAX);
+  if (oct_policy_find(c->policy) == NULL)
+    REFUSE(OCT_ENGINE_ERROR_CONFIG, "policy \"%s\" is not known", c->policy);
+  if (c->max_model_len > c->instance.spec->max_position)
+    REFUSE(OCT_ENGINE_ERROR_CONFIG, "max-model-len %u is above the model's %u", c->max_model_len,
+           c->instance.spec->max_position);
+  guint32 page = c->instance.block_size * c->instance.parallel.decode_context;
+  if (c->state_snapshot_interval % page != 0)
+    REFUSE(OCT_ENGINE_ERROR_CONFIG, "state-snapshot-interval %u is not a multiple of the page, %u",
+           c->state_snapshot_interval, page);
+  if (c->instance.check_tags && !c->carry_ids)
+    REFUSE(OCT_ENGINE_ERROR_CONFIG, "tags are checked only where token ids are carried");
+  return TRUE;
+}
+
+static gboolean
+check_groups(const oct_engine *e, GError **error) {
+  const oct_memory_plan *plan = &e->config.instance.memory;
+  guint32 states = 0;
+  if (plan->n_groups != e->n_groups)
+    REFUSE(OCT_ENGINE_ERROR_CONFIG, "the memory plan has %u groups, the model %u", plan->n_groups,
+           e->n_groups);
+  for (guint32 g = 0; g < e->n_groups; g++) {
+    states += e->is_state[g];
+    if (plan->groups[g].n_device == 0)
+      REFUSE(OCT_ENGINE_ERROR_CONFIG, "layer group %u has no pages: no memory is left for the cache",
+             g);
+    if ((plan->groups[g].n_host > 0) != (plan->groups[0].n_host > 0))
+      REFUSE(OCT_ENGINE_ERROR_CONFIG, "layer group %u and group 0 differ in having a host tier", g);
+  }
+  if (states > 1)
+    REFUSE(OCT_ENGINE_ERROR_CONFIG, "%u groups of recurrent state: at most 1 is supported", states);
+  return TRUE;
+}
+
+static void
+set_up_groups(oct_engine *e) {
+  e->n_groups = oct_model_groups(e->spec, e->config.instance.kv_dtype, e->groups);
+  e->first_page_group = e->first_state_group = -1;
+  for (guint32 g = 0; g < e->n_groups; g++) {
+    e->is_state[g] = e->groups[g].kind == OCT_ATTENTION_KDA;
+    e->has_windows |= e->groups[g].window > 0;
+    e->has_host |= e->config.instance.memory.groups[g].n_host > 0;
+    if (e->is_state[g] && e->first_state_group < 0)
+      e->first_state_group = (gint32)g;
+    if (!e->is_state[g] && e->first_page_group < 0)
+      e->first_page_group = (gint32)g;
+  }
+}
+
+static void
+set_up_steps(oct_engine *e) {
+  guint32 max_slices = e->n_domains * e->config.max_num_seqs;
+  e->builder = oct_step_builder_new();
+  for (guint32 i = 0; i < OCT_DEPTH_MAX; i++)
+    e->flights[i].slices = g_new0(oct_flight_slice, max_slices);
+  /* Twice: a zombie keeps its slot while its successor already runs. */
+  e->n_slots = 2 * max_slices;
+  e->free_slots = g_new(guint32, e->n_slots);
+  for (guint32 i = 0; i < e->n_slots; i++)
+    e->free_slots[e->n_free_slots++] = e->n_slots - 1 - i;
+  e->config.instance.max_slots = e->n_slots;
+  e->config.instance.max_batched_tokens = e->config.max_num_batched_tokens;
+  e->config.instance.depth = e->config.instance.parallel.pipeline + e->config.run_ahead;
+  e->config.instance.seed = e->config.seed;
+  e->bucket_seqs = g_new0(oct_seq *, max_slices);
+  e->bucket_first = g_new0(guint32, e->page_tokens + 1);
+  e->transfers = g_ptr_array_new();
+  e->copies = g_array_new(FALSE, FALSE, sizeof(oct_copy));
+  for (int h = 0; h < OCT_HIST_COUNT; h++)
+    e->hists[h] = oct_hist_new();
+}
+
+oct_engine *
+oct_engine_new(oct_world *world, const oct_engine_config *config, GError **error) {
+  if (!check_config(config, error))
+    return NULL;
+  g_autoptr(oct_engine) e = g_new0(oct_engine, 1);
+  e->world = world;
+  e->config = *config;
+  e->spec = config->instance.spec;
+  e->policy = oct_policy_find(config->policy);
+  if (e->config.max_model_len == 0)
+    e->config.max_model_len = e->spec->max_position;
+  if (e->config.queue_max == 0)
+    e->config.queue_max = (guint32)oct_limit_get(OCT_LIMIT_QUEUE_REQUESTS)->standard;
+  if (e->config.queue_tokens_max == 0)
+    e->config.queue_tokens_max = (guint64)oct_limit_get(OCT_LIMIT_QUEUE_TOKENS)->standard;
+  e->n_domains = config->instance.parallel.data;
+  e->page_tokens = config->instance.block_size * config->instance.parallel.decode_context;
+  e->next_id = e->next_number = e->next_ticket = 1;
+  e->last_done_ns = 0;
+  e->hash_key = (oct_hash_key){oct_mix64(config->seed), oct_mix64(config->seed + 1)};
+  e->by_id = g_hash_table_new(g_int64_hash, g_int64_equal);
+  set_up_groups(e);
+  set_up_steps(e);
+  if (!check_groups(e, error))
+    return NULL;
+  oct_kv_init(e);
+  e->state = OCT_ENGINE_OPENING;
+  if (!oct_instance_open(e, error))
+    return NULL;
+  return g_steal_pointer(&e);
+}
+
+static void
+transfer_free(oct_transfer *t) {
+  g_array_unref(t->items);
+  g_free(t);
+}
+
+void
+oct_engine_free(oct_engine *e) {
+  if (e == NULL)
+    return;
+  if (e->instance != 0)
+    oct_world_close(e->world, e->instance);
+  if (e->transfers != NULL)
+    oct_transfer_drop_all(e);
+  e->draining = TRUE;
+  for (oct_request *r = e->first, *next; r != NULL; r = next) {
+    next = r->next;
+    if (r->n_ended < r->n)
+      oct_request_end(e, r, OCT_END_CANCELLED);
+    oct_request_free(r);
+  }
+  for (guint i = 0; e->transfers != NULL && i < e->transfers->len; i++)
+    transfer_free(g_ptr_array_index(e->transfers, i));
+  g_clear_pointer(&e->transfers, g_ptr_array_unref);
+  g_clear_pointer(&e->copies, g_array_unref);
+  oct_kv_free(e);
+  oct_step_builder_free(e->builder);
+  for (guint32 i = 0; i < OCT_DEPTH_MAX; i++)
+    g_free(e->flights[i].slices);
+  for (int h = 0; h < OCT_HIST_COUNT; h++)
+    oct_hist_free(e->hists[h]);
+  g_free(e->free_slots);
+  g_free(e->bucket_seqs);
+  g_free(e->bucket_first);
+  g_clear_pointer(&e->by_id, g_hash_table_unref);
+  g_clear_pointer(&e->shares, g_hash_table_unref);
+  g_free(e);
+}
+
+/* ---------------------------------------------------------------- requests */
+
+static gboolean
+check_sampling(const oct_engine *e, const oct_request_params *p, GError **error) {
+  if (p->n < 1 || p->n > OCT_CHOICES_MAX || p->n > e->config.max_num_seqs)
+    REFUSE(OCT_ENGINE_ERROR_INVALID, "n %u is not between 1 and %u", p->n,
+           MIN(OCT_CHOICES_MAX, e->config.max_num_seqs));
+  if (p->max_tokens < 1)
+    REFUSE(OCT_ENGINE_ERROR_INVALID, "max_tokens %u is below 1", p->max_tokens);
+  if (p->min_tokens > p->max_tokens)
+    REFUSE(OCT_ENGINE_ERROR_INVALID, "min_tokens %u is above max_tokens %u", p->min_tokens,
+           p->max_tokens);
+  if (p->n_stop_tokens > G_N_ELEMENTS(p->stop_tokens))
+    REFUSE(OCT_ENGINE_ERROR_INVALID, "%u stop tokens: at most %u", p->n_stop_tokens,
+           (guint)G_N_ELEMENTS(p->stop_tokens));
+  if (p->n > 1 && p->prompt_tokens < 2)
+    REFUSE(OCT_ENGINE_ERROR_INVALID, "n %u needs a prompt of at least 2 tokens, not %u", p->n,
+           p->prompt_tokens);
+  return TRUE;
+}
+
+static gboolean
+check_prompt(const oct_engine *e, const oct_request_params *p, GError **error) {
+  if (p->prompt_tokens < 1)
+    REFUSE(OCT_ENGINE_ERROR_INVALID, "the prompt is empty");
+  if (p->prompt_tokens >= e->config.max_model_len)
+    REFUSE(OCT_ENGINE_ERROR_TOO_LONG, "the prompt has %u tokens; max-model-len %u leaves room for %u",
+           p->prompt_tokens, e->config.max_model_len, e->config.max_model_len - 1);
+  if (e->config.carry_ids && p->prompt_ids == NULL)
+    REFUSE(OCT_ENGINE_ERROR_INVALID, "the prompt has no token ids");
+  for (guint32 i = 0; e->config.carry_ids && i < p->prompt_tokens; i++)
+    if (p->prompt_ids[i] >= e->spec->vocab)
+      REFUSE(OCT_ENGINE_ERROR_INVALID, "prompt token %u is %u; the vocabulary has %u", i,
+             p->prompt_ids[i], e->spec->vocab);
+  guint64 tokens = MIN((guint64)p->prompt_tokens + p->max_tokens, e->config.max_model_len);
+  for (guint32 g = 0; g < e->n_groups; g++) {
+    if (e->is_state[g])
+      continue;
+    guint64 span = tokens;
+    if (e->groups[g].window > 0)
+      span = MIN(span, (guint64)e->groups[g].window + e->config.max_num_batched_tokens +
+                           2 * e->page_tokens);
+    guint64 pages = (span + e->page_tokens - 1) / e->page_tokens + (p->n - 1);
+    guint32 have = oct_pool_total(e->domains[0].device[g]);
+    if (pages > have)
+      REFUSE(OCT_ENGINE_ERROR_TOO_LONG,
+             "prompt of %u and max_tokens %u need %" G_GUINT64_FORMAT
+             " pages of %u tokens; the cache has %u",
+             p->prompt_tokens, p->max_tokens, pages, e->page_tokens, have);
+  }
+  if (e->first_state_group >= 0 &&
+      p->n > oct_pool_total(e->domains[0].device[e->first_state_group]))
+    REFUSE(OCT_ENGINE_ERROR_TOO_LONG, "n %u needs as many state slots; the cache has %u", p->n,
+           oct_pool_total(e->domains[0].device[e->first_state_group]));
+  return TRUE;
+}
+
+static gboolean
+check_request(const oct_engine *e, const oct_request_params *p, GError **error) {
+  if (e->draining || e->state == OCT_ENGINE_DEAD)
+    REFUSE(OCT_ENGINE_ERROR_DOWN, "the engine %s", e->draining ? "is draining" : "is down");
+  if (!check_prompt(e, p, error) || !check_sampling(e, p, error))
+    return FALSE;
+  if (e->queued_requests >= e->config.queue_max)
+    REFUSE(OCT_ENGINE_ERROR_BUSY, "%" G_GUINT64_FORMAT " requests wait; the queue takes %u",
+           e->queued_requests, e->config.queue_max);
+  if (e->queued_tokens + p->prompt_tokens > e->config.queue_tokens_max)
+    REFUSE(OCT_ENGINE_ERROR_BUSY,
+           "%" G_GUINT64_FORMAT " prompt tokens wait; the queue takes %" G_GUINT64_FORMAT,
+           e->queued_tokens, e->config.queue_tokens_max);
+  return TRUE;
+}
+
+static guint32
+least_loaded_domain(const oct_engine *e) {
+  guint32 best = 0;
+  for (guint32 d = 1; d < e->n_domains; d++)
+    if (e->domains[d].weight + e->domains[d].queue.n <
+        e->domains[best].weight + e->domains[best].queue.n)
+      best = d;
+  return best;
+}
+
+gboolean
+oct_engine_submit(oct_engine *e, const oct_request_params *params, oct_request_id *id,
+                  GError **error) {
+  if (!check_request(e, params, error)) {
+    e->stats.refused++;
+    return FALSE;
+  }
+  oct_request *r = oct_request_new(e, params);
+  e->stats.accepted++;
+  e->n_deadlines += r->deadline_ns > 0;
+  r->seqs[0]->domain = least_loaded_domain(e);
+  oct_queue_push(e, r->seqs[0], FALSE);
+  if (e->config.log != NULL)
+    oct_log_printf(e->config.log,
+                   "%" G_GINT64_FORMAT " arrive %" G_GUINT64_FORMAT " prompt %u max %u",
+                   r->arrival_ns, r->id, r->prompt, r->max_tokens);
+  *id = r->id;
+  return TRUE;
+}
+
+static gboolean
+end_by_id(oct_engine *e, oct_request_id id, oct_end_reason reason) {
+  oct_request *r = g_hash_table_lookup(e->by_id, &id);
+  if (r == NULL)
+    return FALSE;
+  oct_request_end(e, r, reason);
+  oct_request_reap(e, r);
+  return TRUE;
+}
+
+gboolean
+oct_engine_cancel(oct_engine *e, oct_request_id id) {
+  return end_by_id(e, id, OCT_END_CANCELLED);
+}
+
+gboolean
+oct_engine_stop(oct_engine *e, oct_request_id id) {
+  return end_by_id(e, id, OCT_END_STOP);
+}
+
+void
+oct_engine_drain(oct_engine *e) {
+  e->draining = TRUE;
+}
+
+/* ---------------------------------------------------------------- events */
+
+static void
+opened(oct_engine *e, const oct_capabilities *c) {
+  e->capabilities = *c;
+  const oct_memory_plan *plan = &e->config.instance.memory;
+  for (guint32 g = 0; g < e->n_groups; g++)
+    if (c->fits[g] < plan->groups[g].n_device) {
+      oct_instance_lost(e, "the device holds fewer pages than the memory plan");
+      e->lost_fatal = TRUE;
+    }
+  if (c->token_ids && !e->config.carry_ids) {
+    oct_instance_lost(e, "the backend needs token ids, which this run does not carry");
+    e->lost_fatal = TRUE;
+  }
+  e->state = OCT_ENGINE_SERVING;
+  e->last_done_ns = e->now;
+}
+
+void
+oct_engine_event(oct_engine *e, const oct_event *event) {
+  e->now = MAX(e->now, event->time_ns);
+  switch (event->kind) {
+  case OCT_EVENT_OPENED:
+    opened(e, event->capabilities);
+    break;
+  case OCT_EVENT_OPEN_FAILED:
+    e->instance = 0;
+    oct_instance_lost(e, event->fault != NULL ? event->fault->message : "opening failed");
+    break;
+  case OCT_EVENT_STEP_DONE:
+    oct_commit_step(e, event);
+    e->reopen_attempts = 0;
+    break;
+  case OCT_EVENT_COPY_DONE:
+    oct_transfer_done(e, event->number, event->failed != 0);
+    break;
+  case OCT_EVENT_FAULT:
+    oct_fault_handle(e, event->fault);
+    break;
+  case OCT_EVENT_MASK_WANTED: /* no request of this engine asks for one */
+  case OCT_EVENT_OPEN_PROGRESS:
+  case OCT_EVENT_TIMER:
+  case OCT_EVENT_WAKE:
+    break;
+  }
+  if (e->lost[0] != '\0')
+    oct_instance_recover(e, e->lost_fatal);
+}
+
+/* ---------------------------------------------------------------- the turn */
+
+/* Ends requests whose deadline has passed; returns the earliest that has not. */
+static oct_time
+time_out(oct_engine *e) {
+  oct_time earliest = OCT_TIME_NEVER;
+  for (oct_request *r = e->first, *next; r != NULL && e->n_deadlines > 0; r = next) {
+    next = r->next;
+    if (r->deadline_ns == 0 || r->n_ended == r->n)
+      continue;
+    if (r->deadline_ns > e->now) {
+      earliest = MIN(earliest, r->deadline_ns);
+      continue;
+    }
+    oct_request_end(e, r, OCT_END_TIMED_OUT);
+    oct_request_reap(e, r);
+  }
+  return earliest;
+}
+
+static oct_time
+step_deadline(oct_engine *e) {
+  if (e->n_flights == 0 || e->config.step_deadline_ns == 0)
+    return OCT_TIME_NEVER;
+  return MAX(oct_flight_at(e, 0)->submit_ns, e->last_done_ns) + e->config.step_deadline_ns;
+}
+
+/* Submits what may be submitted. Returns when more may be. */
+static oct_time
+submit_steps(oct_engine *e, oct_time horizon) {
+  guint32 depth = MIN(e->capabilities.depth, e->config.instance.depth);
+  for (;;) {
+    oct_forward_stretch(e, horizon);
+    if (e->n_flights >= depth)
+      return OCT_TIME_NEVER;
+    oct_time pace = oct_pace(e);
+    if (pace > e->now)
+      return pace;
+    if (!oct_plan_step(e))
+      return OCT_TIME_NEVER;
+  }
+}
+
+oct_time
+oct_engine_turn(oct_engine *e, oct_time now, oct_time horizon) {
+  e->now = MAX(e->now, now);
+  oct_time wake = time_out(e);
+  if (e->state == OCT_ENGINE_SERVING) {
+    if (step_deadline(e) <= e->now)
+      oct_instance_lost(e, "a step has not ended by its deadline");
+    oct_transfer_retry(e);
+    if (e->lost[0] == '\0')
+      wake = MIN(wake, submit_steps(e, MIN(horizon, wake)));
+    if (e->has_host && e->lost[0] == '\0')
+      oct_transfer_spill(e);
+    wake = MIN(wake, step_deadline(e));
+  }
+  if (e->lost[0] != '\0')
+    oct_instance_recover(e, e->lost_fatal);
+  return wake;
+}
+
+/* ---------------------------------------------------------------- inspect */
+
+void
+oct_engine_get_stats(const oct_engine *e, oct_engine_stats *stats) {
+  *stats = e->stats;
+  stats->state = e->state;
+  for (guint32 d = 0; d < e->n_domains; d++) {
+    const oct_kv_domain *domain = &e->domains[d];
+    stats->running += domain->n_running;
+    stats->waiting += domain->queue.n;
+    for (guint32 g = 0; g < e->n_groups; g++) {
+      stats->pages_total[g] += oct_pool_total(domain->device[g]);
+      stats->pages_used[g] += oct_pool_count(domain->device[g], OCT_ITEM_HELD) +
+                              oct_pool_count(domain->device[g], OCT_ITEM_DRAINING);
+      stats->pages_cached[g] += oct_pool_count(domain->device[g], OCT_ITEM_CACHED);
+      if (domain->host[g] == NULL)
+        continue;
+      stats->host_total[g] += oct_pool_total(domain->host[g]);
+      stats->host_used[g] +=
+          oct_pool_total(domain->host[g]) - oct_pool_count(domain->host[g], OCT_ITEM_FREE);
+    }
+  }
+}
+
+const oct_hist *
+oct_engine_get_hist(const oct_engine *e, oct_engine_hist which) {
+  oct_assert(which < OCT_HIST_COUNT);
+  return e->hists[which];
+}
+
+guint32
+oct_engine_instance(const oct_engine *e) {
+  return e->instance;
+}
+
+const char *
+oct_engine_down_reason(const oct_engine *e) {
+  return e->state == OCT_ENGINE_DEAD || e->state == OCT_ENGINE_RECOVERING ? e->down_reason : "";
+}
+
+guint64
+oct_engine_load_tokens(const oct_engine *e) {
+  guint64 tokens = e->queued_tokens;
+  for (guint32 d = 0; d < e->n_domains; d++)
+    for (guint32 i = 0; i < e->domains[d].n_running; i++) {
+      const oct_seq *s = e->domains[d].running[i];
+      tokens += (s->target > s->sched ? s->target - s->sched : 0) + 1;
+    }
+  return tokens;
+}

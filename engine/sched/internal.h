@@ -1,0 +1,347 @@
+/* The scheduler's inside: what the files of this folder share. Nothing outside includes it, except
+ * tests of one part.
+ *
+ * Reading order: request.c (life cycle), queue.c (who waits), kv.c (pages, slots, prefix hits), plan.c
+ * (one step), policy/ (in which order), commit.c (what a step brought), transfer.c (host tier), fault.c
+ * (what goes wrong), forward.c (fast-forward), engine.c (the turn), check.c (the books).
+ *
+ * A sequence's numbers, all in tokens (n_out + in_flight_out <= max_out):
+ *
+ *   0 ........ prompt ........ prompt+n_out ........ +in_flight_out
+ *   |--------- known ----------|-- sampled by unfinished steps --|
+ *   done <= sched: tokens whose KV is written by finished / by submitted steps.
+ *   Prefill while sched < target; target is prompt + n_out when the sequence (re)starts, or prompt - 1
+ *   for the trunk of n > 1 choices until it forks.
+ *   Decode when sched + 1 == prompt + n_out + in_flight_out: the last token is all that is left.
+ */
+#ifndef OCT_SCHED_INTERNAL_H
+#define OCT_SCHED_INTERNAL_H
+
+#include "engine/base/assert.h"
+#include "engine/base/hash.h"
+#include "engine/base/limits.h"
+#include "engine/base/rng.h"
+#include "engine/sched/engine.h"
+#include "engine/sched/policy.h"
+#include "engine/sched/pool.h"
+
+#define OCT_CHOICES_MAX 8
+#define OCT_DEPTH_MAX   20 /* unfinished steps: OCT stages + run-ahead */
+#define OCT_GROUPS      OCT_MODEL_GROUPS_MAX
+
+typedef enum oct_seq_state {
+  OCT_SEQ_WAITING,    /* in its domain's queue; holds no device memory, perhaps host pages */
+  OCT_SEQ_RELOADING,  /* holds device pages that host pages are being copied into */
+  OCT_SEQ_RUNNING,    /* has a slot; may be in unfinished steps */
+  OCT_SEQ_PREEMPTING, /* chosen to leave; waits for its unfinished steps */
+  OCT_SEQ_OFFLOADING, /* its pages are being copied to the host */
+  OCT_SEQ_ENDED,      /* reported; a zombie while a step or copy in flight still names it */
+} oct_seq_state;
+
+typedef struct oct_request oct_request;
+
+/* One choice of a request: what the scheduler schedules. */
+typedef struct oct_seq {
+  oct_request *request;
+  guint32 choice;
+  oct_seq_state state;
+  guint32 domain;
+  guint32 slot;      /* OCT_NO_INDEX without one */
+  gboolean fresh;    /* the slot has not run a slice of this sequence: no token on the device */
+  guint32 announced; /* pages the slot's table on the device knows; and its state slots */
+  guint32 sched, done, target;
+  guint32 n_out, in_flight_out, max_out;
+  guint32 unfinished;   /* steps in flight that name it */
+  guint32 copies;       /* transfers in flight that name it */
+  guint64 last_step;    /* latest step that names it */
+  guint64 depends_on;   /* latest step that wrote a page or snapshot it took from the prefix index */
+  guint32 retries;
+  guint64 void_until;   /* results of steps up to this one are dropped (a fault made them void) */
+  gboolean reload_void; /* what it is reloading beside is in doubt: start again when the copies end */
+  gboolean no_offload;  /* its cache is not to be trusted: leaves by recomputation */
+  gboolean counted;     /* admitted once: prefix statistics are taken */
+  gboolean offloading;  /* an offload in flight: host[] is held too */
+  gboolean on_host;     /* WAITING with its pages in host[] */
+  guint32 weight;       /* sequences it stands for in its domain's running count */
+  guint32 run_index;    /* in domain.running, OCT_NO_INDEX outside */
+  guint32 heap_index;   /* in domain.queue, OCT_NO_INDEX outside */
+  gint32 rank_class;    /* queue order: class, then rank, then arrival order */
+  gint64 rank;
+  /* Pages: table[g][i] for page groups, table[g][0] for state groups. host[g] likewise. */
+  guint32 n_pages, page_capacity;
+  guint32 first_live[OCT_GROUPS];
+  guint32 *table[OCT_GROUPS], *host[OCT_GROUPS];
+  gboolean has_state;   /* table[] of state groups is valid */
+  guint32 restore[OCT_GROUPS]; /* snapshot to copy from before the first slice, or OCT_POOL_NONE */
+  guint32 n_indexed;    /* pages offered to the prefix index */
+  guint32 n_hashes;
+  oct_hash128 *hashes;  /* chain over full pages [page_capacity] */
+  guint32 branch;       /* a snapshot is wanted at this position (branch seen twice); 0 = none */
+  guint32 computed_max; /* furthest `sched` ever: below it, computing again is recomputation */
+  guint32 forwarded;    /* forward.c: skipped steps its counters know of */
+  guint64 key, seed;
+  guint32 *ids;         /* prompt + output ids when carry_ids */
+  guint32 ids_capacity;
+  guint64 tag;          /* chain of ids [0, tag_position) */
+  guint32 tag_position;
+  oct_time first_token_ns, last_token_ns;
+  gint64 longest_gap_ns;
+} oct_seq;
+
+struct oct_request {
+  oct_request_id id;
+  void *user;
+  guint64 order; /* arrival order: ties are broken by it */
+  guint32 n, n_ended;
+  gboolean forked;
+  oct_seq *seqs[OCT_CHOICES_MAX]; /* [0] is the trunk; the rest exist after the fork */
+  gint32 priority;
+  guint64 tenant, salt;
+  guint32 prompt;
+  guint32 max_tokens, min_tokens;
+  gboolean ignore_eos;
+  guint32 n_stop_tokens, stop_tokens[16];
+  guint64 *page_ids;
+  guint32 n_page_ids;
+  oct_time arrival_ns, deadline_ns, admitted_ns;
+  oct_end_reason reason; /* of the choice that ended first abnormally, else the last one's */
+  guint32 cached_tokens, recomputed_tokens, preemptions;
+  guint32 oracle_tokens, adapter;
+  guint8 n_logprobs;
+  gint32 top_k;
+  float temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
+  oct_request *next, *prev; /* engine's list of live requests, in order of arrival */
+};
+
+/* A binary heap of waiting sequences. */
+typedef struct oct_queue {
+  oct_seq **heap;
+  guint32 n, capacity;
+} oct_queue;
+
+typedef struct oct_kv_domain {
+  oct_engine *engine;
+  oct_pool *device[OCT_GROUPS], *host[OCT_GROUPS];
+  oct_queue queue;
+  oct_seq **running; /* RUNNING and PREEMPTING, in order of admission */
+  guint32 n_running;
+  guint32 weight;    /* sum over running, reloading and offloading: bounded by max_num_seqs */
+  guint32 n_preempting; /* PREEMPTING or OFFLOADING: memory that is about to come back */
+  guint32 n_reloading;
+  gboolean blocked;  /* admission of the queue's head failed for memory; cleared when memory comes */
+  guint64 starved_steps; /* steps in a row in which prefill got nothing although it could run */
+  oct_time last_decode_ns;
+  guint64 spill_ticket;  /* a spill in flight, 0 = none */
+} oct_kv_domain;
+
+typedef struct oct_flight_slice {
+  oct_seq *seq;
+  guint32 position, n_tokens;
+  gboolean samples;
+} oct_flight_slice;
+
+/* A submitted step whose end has not been seen. */
+typedef struct oct_flight {
+  guint64 number;
+  oct_time submit_ns;
+  guint32 n_slices, n_tokens, n_decode;
+  gboolean pure_decode;
+  oct_flight_slice *slices; /* [max slices] */
+} oct_flight;
+
+typedef enum oct_transfer_kind {
+  OCT_TRANSFER_OFFLOAD, /* a preempted sequence to the host */
+  OCT_TRANSFER_RELOAD,  /* a sequence's pages (offloaded, or prefix hits) from the host */
+  OCT_TRANSFER_SPILL,   /* cached pages to the host, ahead of eviction */
+} oct_transfer_kind;
+
+typedef struct oct_transfer_item {
+  guint32 group, device, host;
+  guint32 index; /* page of the sequence; OCT_NO_INDEX for a spill */
+} oct_transfer_item;
+
+typedef struct oct_transfer {
+  guint64 ticket; /* 0 = unused entry */
+  oct_transfer_kind kind;
+  guint32 domain;
+  oct_seq *seq;
+  gboolean pending; /* not taken by the backend yet */
+  GArray *items; /* oct_transfer_item */
+} oct_transfer;
+
+struct oct_engine {
+  oct_world *world;
+  oct_engine_config config;
+  const oct_policy *policy;
+  const oct_model_spec *spec;
+  guint32 instance; /* 0 while none is open */
+  oct_engine_state state;
+  oct_capabilities capabilities;
+  gboolean draining;
+  guint32 reopen_attempts;
+
+  guint32 n_groups, n_domains, page_tokens; /* page_tokens = block_size x DCP */
+  oct_layer_group groups[OCT_GROUPS];
+  gboolean is_state[OCT_GROUPS];
+  gint32 first_page_group, first_state_group; /* -1 = none */
+  oct_kv_domain *domains;
+  guint32 *free_slots, n_free_slots, n_slots;
+  oct_hash_key hash_key;
+
+  oct_request *first, *last; /* live requests */
+  oct_request_id next_id;
+  GHashTable *by_id; /* looked up only, never iterated */
+  guint32 n_deadlines; /* live requests that have one */
+  guint64 queued_requests, queued_tokens;
+  GHashTable *shares;    /* policy/priority.c */
+  double mean_output; /* running mean of output lengths, for expected growth */
+  guint64 n_outputs;
+
+  oct_time now;
+  oct_step_builder *builder;
+  guint64 next_number, completed; /* steps: next to submit, last finished */
+  oct_flight flights[OCT_DEPTH_MAX];
+  guint32 first_flight, n_flights;
+  oct_time last_done_ns;
+  gint64 decode_step_ns;      /* the last pure decode step's time */
+  double mixed_ns_per_token;  /* the last mixed step's */
+
+  /* The step being built. */
+  guint32 tokens_left, slices_left; /* of the domain being planned */
+  oct_flight *plan;
+  gboolean plan_preempted;
+
+  char down_reason[96];
+  char lost[96];          /* why the instance is lost; handled at the end of turn() and event() */
+  gboolean lost_fatal;
+  gboolean has_host, has_windows;
+
+  GPtrArray *transfers; /* oct_transfer, reused */
+  guint32 n_transfers;  /* in flight or pending */
+  GArray *copies;       /* oct_copy scratch */
+  guint64 next_ticket;
+
+  oct_seq **bucket_seqs; /* forward.c: running sequences sorted by position in their page */
+  guint32 *bucket_first; /* [page_tokens + 1] */
+
+  oct_engine_stats stats;
+  oct_hist *hists[OCT_HIST_COUNT];
+};
+
+/* ---- request.c */
+oct_request *oct_request_new(oct_engine *engine, const oct_request_params *params);
+/* Frees a request all of whose sequences have ended and are in no step or copy. */
+void oct_request_free(oct_request *request);
+oct_seq *oct_seq_new(oct_engine *engine, oct_request *request, guint32 choice);
+/* Hash of page `page` of the sequence, extending the chain; FALSE when its tokens are not all known. */
+gboolean oct_seq_hash(oct_engine *engine, oct_seq *seq, guint32 page, oct_hash128 *hash);
+void oct_seq_reserve_pages(oct_engine *engine, oct_seq *seq, guint32 n_pages);
+void oct_seq_append_ids(oct_seq *seq, const guint32 *ids, guint32 n);
+/* Chain of ids [0, position), 0 when not all are known (or ids are not carried). */
+guint64 oct_seq_tag(oct_engine *engine, oct_seq *seq, guint32 position);
+/* The one place where a sequence's state changes; asserts that the change is in the machine. */
+void oct_seq_set_state(oct_seq *seq, oct_seq_state state);
+const char *oct_seq_state_name(oct_seq_state state);
+
+/* ---- queue.c */
+void oct_queue_push(oct_engine *engine, oct_seq *seq, gboolean requeued);
+void oct_queue_remove(oct_engine *engine, oct_seq *seq);
+oct_seq *oct_queue_head(const oct_queue *queue); /* NULL when empty */
+gboolean oct_seq_before(const oct_seq *a, const oct_seq *b);
+
+/* ---- kv.c */
+void oct_kv_init(oct_engine *engine);
+void oct_kv_free(oct_engine *engine);
+void oct_kv_reset_device(oct_engine *engine);
+/* Pages for `tokens` tokens in every page group, all or nothing. */
+gboolean oct_kv_grow(oct_engine *engine, oct_seq *seq, guint32 tokens);
+gboolean oct_kv_can_take(const oct_engine *engine, guint32 domain, guint32 pages, guint32 states);
+/* State slots of the sequence (one per state group), all or nothing. */
+gboolean oct_kv_take_state(oct_engine *engine, oct_seq *seq);
+/* Gives back all that the sequence holds on the device; last pages first, so that a prefix outlives its
+ * continuations. */
+void oct_kv_release_device(oct_engine *engine, oct_seq *seq, guint64 epoch);
+void oct_kv_release_host(oct_engine *engine, oct_seq *seq);
+/* Offers the pages filled up to `tokens` to the prefix index as written by `step`. */
+void oct_kv_index(oct_engine *engine, oct_seq *seq, guint32 tokens, guint64 step);
+/* Withdraws what the sequence offered at or above token `from`. */
+void oct_kv_withdraw(oct_engine *engine, oct_seq *seq, guint32 from);
+/* Sliding windows: gives up pages that no token at or after `position` can see. */
+void oct_kv_slide(oct_engine *engine, oct_seq *seq, guint32 position);
+void oct_kv_complete(oct_engine *engine);
+/* A prefix hit: tokens [0, pages x page_tokens), and what taking it costs each group's pool. */
+typedef struct oct_hit {
+  guint32 pages;
+  guint32 pages_bound;         /* how far the pages alone reached, without regard to snapshots */
+  guint32 load[OCT_GROUPS];    /* items to be loaded from the host */
+  guint32 cached[OCT_GROUPS];  /* cached device items that will be held */
+} oct_hit;
+void oct_kv_lookup(oct_engine *engine, oct_seq *seq, oct_hit *hit);
+/* Takes what lookup found: references on device pages, fresh pages for host ones, whose transfer is
+ * prepared in *transfer (NULL when nothing is on the host). Memory has been checked. */
+void oct_kv_take_hit(oct_engine *engine, oct_seq *seq, const oct_hit *hit, oct_transfer **transfer);
+/* Position of the next state snapshot of the sequence's computation above `position`, 0 = none. */
+guint32 oct_kv_next_cut(const oct_engine *engine, const oct_seq *seq, guint32 position);
+/* Adds an AFTER copy of the sequence's state at `position`, a page boundary, to the step being built. */
+void oct_kv_snapshot(oct_engine *engine, oct_seq *seq, guint32 position, guint64 step);
+
+/* ---- plan.c (what policies call: policy.h) */
+/* Builds and submits one step; FALSE when there was nothing to do, or no room yet. */
+gboolean oct_plan_step(oct_engine *engine);
+/* A slot, weight and a place in domain.running; and their end. */
+void oct_seq_enter(oct_engine *engine, oct_seq *seq, guint32 weight);
+void oct_seq_leave(oct_engine *engine, oct_seq *seq);
+/* The sequence has left its unfinished steps: releases or offloads it. */
+void oct_preempt_finish(oct_engine *engine, oct_seq *seq);
+/* Back to the queue, to be computed from its first token. */
+void oct_seq_restart(oct_engine *engine, oct_seq *seq);
+void oct_preempt(oct_engine *engine, oct_seq *seq);
+/* i-th unfinished step, oldest first. */
+static inline oct_flight *
+oct_flight_at(oct_engine *engine, guint32 i) {
+  return &engine->flights[(engine->first_flight + i) % OCT_DEPTH_MAX];
+}
+/* All that is left of the sequence's known tokens is the last one: a decode slice is next. */
+static inline gboolean
+oct_seq_decodes(const oct_seq *seq) {
+  return seq->n_out + seq->in_flight_out > 0 &&
+         seq->sched + 1 == seq->request->prompt + seq->n_out + seq->in_flight_out;
+}
+/* Memory is about to come back without anybody being preempted. */
+gboolean oct_memory_coming(const oct_engine *engine, guint32 domain);
+
+/* ---- commit.c */
+void oct_commit_step(oct_engine *engine, const oct_event *event);
+void oct_seq_end(oct_engine *engine, oct_seq *seq, oct_end_reason reason);
+void oct_request_end(oct_engine *engine, oct_request *request, oct_end_reason reason);
+/* Frees the request if nothing in flight names it any more. */
+void oct_request_reap(oct_engine *engine, oct_request *request);
+/* Books of one finished step: histograms, estimates, log. Shared with forward.c. */
+void oct_step_account(oct_engine *engine, const oct_flight *flight, oct_time start_ns,
+                      oct_time end_ns);
+
+/* ---- transfer.c */
+gboolean oct_transfer_offload(oct_engine *engine, oct_seq *seq);
+gboolean oct_transfer_reload(oct_engine *engine, oct_seq *seq);
+oct_transfer *oct_transfer_new(oct_engine *engine, oct_transfer_kind kind, guint32 domain,
+                               oct_seq *seq);
+void oct_transfer_start(oct_engine *engine, oct_transfer *transfer);
+void oct_transfer_done(oct_engine *engine, guint64 ticket, gboolean failed);
+void oct_transfer_spill(oct_engine *engine);
+gboolean oct_transfer_spill_wanted(const oct_engine *engine);
+void oct_transfer_retry(oct_engine *engine);
+void oct_transfer_drop_all(oct_engine *engine);
+
+/* ---- fault.c */
+void oct_fault_handle(oct_engine *engine, const oct_fault *fault);
+/* Marks the instance as lost; oct_instance_recover() follows at the end of the turn or event. */
+void oct_instance_lost(oct_engine *engine, const char *why);
+void oct_instance_recover(oct_engine *engine, gboolean fatal);
+gboolean oct_instance_open(oct_engine *engine, GError **error);
+
+/* ---- forward.c */
+void oct_forward_stretch(oct_engine *engine, oct_time horizon);
+/* When the next step should be submitted, given what is in flight. */
+oct_time oct_pace(const oct_engine *engine);
+
+#endif

@@ -1,0 +1,405 @@
+/* KV pages, state slots and the prefix index of each domain.
+ *
+ * Rules that the rest relies on:
+ *  - All page groups cut tokens into the same pages, so a sequence has one page count.
+ *  - A full page is never written again; a partial one has one holder (a fork copies it first).
+ *  - The index holds full pages only, under the chain hash of all tokens up to their end, once per group.
+ *  - A snapshot is an indexed item of a state group's pool, under the hash of the page that ends at its
+ *    position. Evicting that page from the device withdraws it, unless the host keeps the page. */
+#include "engine/sched/internal.h"
+
+/* ---------------------------------------------------------------- pools */
+
+/* The note of a page in the first page group is 1 + the snapshot that stands at its end. */
+static void
+page_evicted(void *user, guint32 page) {
+  oct_kv_domain *d = user;
+  guint32 g0 = (guint32)d->engine->first_page_group;
+  oct_pool *pages = d->device[g0], *states = d->device[d->engine->first_state_group];
+  guint32 note = *oct_pool_note(pages, page);
+  oct_hash128 key = oct_pool_key(pages, page);
+  if (note == 0 || (d->host[g0] != NULL && oct_pool_find(d->host[g0], key) != OCT_POOL_NONE))
+    return;
+  if (oct_pool_find(states, key) == note - 1)
+    oct_pool_withdraw(states, note - 1);
+}
+
+void
+oct_kv_init(oct_engine *engine) {
+  const oct_memory_plan *plan = &engine->config.instance.memory;
+  engine->domains = g_new0(oct_kv_domain, engine->n_domains);
+  for (guint32 d = 0; d < engine->n_domains; d++) {
+    oct_kv_domain *domain = &engine->domains[d];
+    domain->engine = engine;
+    domain->running = g_new0(oct_seq *, engine->config.max_num_seqs);
+    for (guint32 g = 0; g < engine->n_groups; g++) {
+      domain->device[g] = oct_pool_new(plan->groups[g].n_device);
+      if (plan->groups[g].n_host > 0)
+        domain->host[g] = oct_pool_new(plan->groups[g].n_host);
+    }
+    if (engine->first_page_group >= 0 && engine->first_state_group >= 0)
+      oct_pool_on_evict(domain->device[engine->first_page_group], page_evicted, domain);
+  }
+}
+
+void
+oct_kv_free(oct_engine *engine) {
+  for (guint32 d = 0; engine->domains != NULL && d < engine->n_domains; d++) {
+    oct_kv_domain *domain = &engine->domains[d];
+    for (guint32 g = 0; g < engine->n_groups; g++) {
+      oct_pool_free(domain->device[g]);
+      oct_pool_free(domain->host[g]);
+    }
+    g_free(domain->running);
+    g_free(domain->queue.heap);
+  }
+  g_clear_pointer(&engine->domains, g_free);
+}
+
+void
+oct_kv_reset_device(oct_engine *engine) {
+  for (guint32 d = 0; d < engine->n_domains; d++)
+    for (guint32 g = 0; g < engine->n_groups; g++)
+      oct_pool_reset(engine->domains[d].device[g]);
+}
+
+void
+oct_kv_complete(oct_engine *engine) {
+  for (guint32 d = 0; d < engine->n_domains; d++)
+    for (guint32 g = 0; g < engine->n_groups; g++)
+      oct_pool_complete(engine->domains[d].device[g], engine->completed);
+}
+
+gboolean
+oct_kv_can_take(const oct_engine *engine, guint32 domain, guint32 pages, guint32 states) {
+  const oct_kv_domain *d = &engine->domains[domain];
+  for (guint32 g = 0; g < engine->n_groups; g++) {
+    guint32 need = engine->is_state[g] ? states : pages;
+    if (need > 0 && oct_pool_available(d->device[g]) < need)
+      return FALSE;
+  }
+  return TRUE;
+}
+
+/* ---------------------------------------------------------------- a sequence's memory */
+
+gboolean
+oct_kv_grow(oct_engine *engine, oct_seq *seq, guint32 tokens) {
+  guint32 want = (tokens + engine->page_tokens - 1) / engine->page_tokens;
+  if (want <= seq->n_pages)
+    return TRUE;
+  if (!oct_kv_can_take(engine, seq->domain, want - seq->n_pages, 0))
+    return FALSE;
+  oct_seq_reserve_pages(engine, seq, want);
+  oct_kv_domain *d = &engine->domains[seq->domain];
+  for (; seq->n_pages < want; seq->n_pages++)
+    for (guint32 g = 0; g < engine->n_groups; g++) {
+      if (engine->is_state[g])
+        continue;
+      guint32 page = oct_pool_take(d->device[g]);
+      oct_assert(page != OCT_POOL_NONE);
+      seq->table[g][seq->n_pages] = page;
+    }
+  return TRUE;
+}
+
+gboolean
+oct_kv_take_state(oct_engine *engine, oct_seq *seq) {
+  if (seq->has_state || engine->first_state_group < 0)
+    return TRUE;
+  if (!oct_kv_can_take(engine, seq->domain, 0, 1))
+    return FALSE;
+  oct_kv_domain *d = &engine->domains[seq->domain];
+  for (guint32 g = 0; g < engine->n_groups; g++)
+    if (engine->is_state[g]) {
+      seq->table[g][0] = oct_pool_take(d->device[g]);
+      oct_assert(seq->table[g][0] != OCT_POOL_NONE);
+    }
+  seq->has_state = TRUE;
+  return TRUE;
+}
+
+void
+oct_kv_release_device(oct_engine *engine, oct_seq *seq, guint64 epoch) {
+  oct_kv_domain *d = &engine->domains[seq->domain];
+  for (guint32 g = 0; g < engine->n_groups; g++) {
+    if (engine->is_state[g]) {
+      if (seq->restore[g] != OCT_POOL_NONE)
+        oct_pool_unref(d->device[g], seq->restore[g], epoch);
+      seq->restore[g] = OCT_POOL_NONE;
+      if (seq->has_state)
+        oct_pool_unref(d->device[g], seq->table[g][0], epoch);
+      continue;
+    }
+    for (guint32 i = seq->n_pages; i-- > seq->first_live[g];)
+      oct_pool_unref(d->device[g], seq->table[g][i], epoch);
+    seq->first_live[g] = 0;
+  }
+  seq->has_state = FALSE;
+  seq->n_pages = 0;
+  seq->announced = 0;
+  seq->n_indexed = 0;
+  oct_kv_complete(engine);
+  d->blocked = FALSE;
+}
+
+void
+oct_kv_release_host(oct_engine *engine, oct_seq *seq) {
+  if (!seq->on_host)
+    return;
+  oct_kv_domain *d = &engine->domains[seq->domain];
+  for (guint32 g = 0; g < engine->n_groups; g++) {
+    guint32 n = engine->is_state[g] ? 1 : seq->n_pages;
+    for (guint32 i = n; i-- > (engine->is_state[g] ? 0 : seq->first_live[g]);) {
+      oct_pool_unref(d->host[g], seq->host[g][i], 0);
+    }
+    seq->first_live[g] = 0;
+  }
+  seq->on_host = FALSE;
+  seq->n_pages = 0;
+}
+
+void
+oct_kv_slide(oct_engine *engine, oct_seq *seq, guint32 position) {
+  oct_kv_domain *d = &engine->domains[seq->domain];
+  for (guint32 g = 0; g < engine->n_groups; g++) {
+    guint32 window = engine->groups[g].window;
+    if (window == 0 || position < window)
+      continue;
+    /* The token at `position` sees itself and the window - 1 before it. */
+    guint32 live = (position - window + 1) / engine->page_tokens;
+    if (live <= seq->first_live[g])
+      continue;
+    for (guint32 i = seq->first_live[g]; i < live; i++)
+      oct_pool_unref(d->device[g], seq->table[g][i], seq->last_step);
+    seq->first_live[g] = live;
+    if (!seq->fresh) {
+      oct_page_change *c = oct_step_add_change(engine->builder);
+      *c = (oct_page_change){.slot = seq->slot,
+                             .group = (guint16)g,
+                             .op = OCT_PAGE_FIRST_LIVE,
+                             .index = live};
+    }
+    d->blocked = FALSE;
+  }
+}
+
+/* ---------------------------------------------------------------- prefix index */
+
+void
+oct_kv_index(oct_engine *engine, oct_seq *seq, guint32 tokens, guint64 step) {
+  if (!engine->config.prefix_caching)
+    return;
+  oct_kv_domain *d = &engine->domains[seq->domain];
+  guint32 full = MIN(tokens / engine->page_tokens, seq->n_pages);
+  for (; seq->n_indexed < full; seq->n_indexed++) {
+    oct_hash128 hash;
+    if (!oct_seq_hash(engine, seq, seq->n_indexed, &hash))
+      return;
+    for (guint32 g = 0; g < engine->n_groups; g++) {
+      if (engine->is_state[g] || seq->n_indexed < seq->first_live[g])
+        continue;
+      guint32 page = seq->table[g][seq->n_indexed];
+      if (!oct_pool_indexed(d->device[g], page))
+        (void)oct_pool_index(d->device[g], page, hash, step);
+    }
+  }
+}
+
+void
+oct_kv_withdraw(oct_engine *engine, oct_seq *seq, guint32 from) {
+  oct_kv_domain *d = &engine->domains[seq->domain];
+  for (guint32 g = 0; g < engine->n_groups; g++) {
+    if (engine->is_state[g])
+      continue;
+    for (guint32 i = MAX(from / engine->page_tokens, seq->first_live[g]); i < seq->n_pages; i++) {
+      oct_pool_withdraw(d->device[g], seq->table[g][i]);
+      oct_hash128 hash;
+      if (engine->first_state_group < 0 || !oct_seq_hash(engine, seq, i, &hash))
+        continue;
+      guint32 snapshot = oct_pool_find(d->device[engine->first_state_group], hash);
+      if (snapshot != OCT_POOL_NONE)
+        oct_pool_withdraw(d->device[engine->first_state_group], snapshot);
+    }
+  }
+}
+
+static gboolean
+found(const oct_kv_domain *d, guint32 g, oct_hash128 hash, gboolean *on_host) {
+  *on_host = FALSE;
+  if (oct_pool_find(d->device[g], hash) != OCT_POOL_NONE)
+    return TRUE;
+  *on_host = d->host[g] != NULL && oct_pool_find(d->host[g], hash) != OCT_POOL_NONE;
+  return *on_host;
+}
+
+/* Pages below `pages` that group g needs for a continuation at page `pages`: [first, pages). */
+static guint32
+first_needed(const oct_engine *engine, guint32 g, guint32 pages) {
+  guint32 window = engine->groups[g].window;
+  guint64 position = (guint64)pages * engine->page_tokens;
+  if (window == 0 || position < window)
+    return 0;
+  return (guint32)((position - window + 1) / engine->page_tokens);
+}
+
+/* What taking the hit costs each pool: items to load from the host, and cached ones that will be held. */
+static void
+count_items(oct_engine *engine, oct_seq *seq, oct_hit *hit) {
+  const oct_kv_domain *d = &engine->domains[seq->domain];
+  for (guint32 g = 0; g < engine->n_groups; g++) {
+    guint32 first = engine->is_state[g] ? hit->pages - 1 : first_needed(engine, g, hit->pages);
+    for (guint32 i = first; i < hit->pages; i++) {
+      guint32 item = oct_pool_find(d->device[g], seq->hashes[i]);
+      if (item == OCT_POOL_NONE)
+        hit->load[g]++;
+      else
+        hit->cached[g] += oct_pool_state(d->device[g], item) == OCT_ITEM_CACHED;
+    }
+  }
+}
+
+static void
+longest_hit(oct_engine *engine, oct_seq *seq, oct_hit *hit) {
+  const oct_kv_domain *d = &engine->domains[seq->domain];
+  guint32 limit = (seq->target - (seq->target == seq->request->prompt || seq->n_out > 0)) /
+                  engine->page_tokens;
+  guint32 run[OCT_GROUPS] = {0}; /* consecutive pages of the group that end here */
+  for (guint32 i = 0; i < limit; i++) {
+    oct_hash128 hash;
+    gboolean on_host, whole = TRUE;
+    if (!oct_seq_hash(engine, seq, i, &hash))
+      break;
+    for (guint32 g = 0; g < engine->n_groups; g++) {
+      if (engine->is_state[g])
+        continue;
+      run[g] = found(d, g, hash, &on_host) ? run[g] + 1 : 0;
+      if (run[g] == 0 && engine->groups[g].window == 0)
+        return; /* no longer prefix can be whole */
+      whole &= run[g] >= i + 1 - first_needed(engine, g, i + 1);
+    }
+    if (!whole)
+      continue;
+    hit->pages_bound = i + 1;
+    for (guint32 g = 0; g < engine->n_groups; g++)
+      whole &= !engine->is_state[g] || found(d, g, hash, &on_host);
+    if (whole)
+      hit->pages = i + 1;
+  }
+}
+
+void
+oct_kv_lookup(oct_engine *engine, oct_seq *seq, oct_hit *hit) {
+  *hit = (oct_hit){0};
+  if (!engine->config.prefix_caching)
+    return;
+  longest_hit(engine, seq, hit);
+  if (hit->pages > 0)
+    count_items(engine, seq, hit);
+}
+
+static void
+take_page(oct_engine *engine, oct_seq *seq, guint32 g, guint32 i, oct_transfer **transfer) {
+  oct_kv_domain *d = &engine->domains[seq->domain];
+  oct_pool *pool = d->device[g];
+  guint32 item = oct_pool_find(pool, seq->hashes[i]);
+  if (item != OCT_POOL_NONE) {
+    oct_pool_ref(pool, item);
+    seq->depends_on = MAX(seq->depends_on, oct_pool_writer(pool, item));
+  } else {
+    guint32 host = oct_pool_find(d->host[g], seq->hashes[i]);
+    item = oct_pool_take(pool);
+    oct_assert(host != OCT_POOL_NONE && item != OCT_POOL_NONE);
+    oct_pool_ref(d->host[g], host);
+    if (*transfer == NULL)
+      *transfer = oct_transfer_new(engine, OCT_TRANSFER_RELOAD, seq->domain, seq);
+    oct_transfer_item it = {.group = g, .device = item, .host = host, .index = i};
+    g_array_append_val((*transfer)->items, it);
+  }
+  if (!engine->is_state[g])
+    seq->table[g][i] = item;
+}
+
+void
+oct_kv_take_hit(oct_engine *engine, oct_seq *seq, const oct_hit *hit, oct_transfer **transfer) {
+  *transfer = NULL;
+  if (hit->pages == 0)
+    return;
+  oct_seq_reserve_pages(engine, seq, hit->pages);
+  oct_kv_domain *d = &engine->domains[seq->domain];
+  /* References on what is there first: taking a page for a reload may evict. */
+  for (int reload = 0; reload < 2; reload++)
+    for (guint32 g = 0; g < engine->n_groups; g++) {
+      gboolean state = engine->is_state[g];
+      guint32 first = state ? hit->pages - 1 : first_needed(engine, g, hit->pages);
+      if (!state)
+        seq->first_live[g] = first;
+      for (guint32 i = first; i < hit->pages; i++) {
+        guint32 there = oct_pool_find(d->device[g], seq->hashes[i]);
+        if ((there == OCT_POOL_NONE) != reload)
+          continue;
+        if (!state) {
+          take_page(engine, seq, g, i, transfer);
+        } else if (!reload) {
+          oct_pool_ref(d->device[g], there);
+          seq->restore[g] = there;
+          seq->depends_on = MAX(seq->depends_on, oct_pool_writer(d->device[g], there));
+        } else { /* straight into the sequence's own state slot */
+          guint32 host = oct_pool_find(d->host[g], seq->hashes[i]);
+          oct_assert(host != OCT_POOL_NONE && seq->has_state);
+          oct_pool_ref(d->host[g], host);
+          if (*transfer == NULL)
+            *transfer = oct_transfer_new(engine, OCT_TRANSFER_RELOAD, seq->domain, seq);
+          oct_transfer_item it = {
+              .group = g, .device = seq->table[g][0], .host = host, .index = 0};
+          g_array_append_val((*transfer)->items, it);
+        }
+      }
+    }
+  seq->n_pages = hit->pages;
+  seq->n_indexed = hit->pages;
+}
+
+/* ---------------------------------------------------------------- snapshots of recurrent state */
+
+guint32
+oct_kv_next_cut(const oct_engine *engine, const oct_seq *seq, guint32 position) {
+  if (engine->first_state_group < 0 || !engine->config.prefix_caching)
+    return 0;
+  guint32 page = engine->page_tokens, cut = G_MAXUINT32;
+  guint32 prompt_end = (seq->request->prompt - 1) / page * page;
+  if (prompt_end > position)
+    cut = MIN(cut, prompt_end);
+  if (seq->branch > position)
+    cut = MIN(cut, seq->branch);
+  guint32 interval = engine->config.state_snapshot_interval;
+  if (interval > 0)
+    cut = MIN(cut, (position / interval + 1) * interval);
+  return cut == G_MAXUINT32 ? 0 : cut;
+}
+
+void
+oct_kv_snapshot(oct_engine *engine, oct_seq *seq, guint32 position, guint64 step) {
+  oct_kv_domain *d = &engine->domains[seq->domain];
+  guint32 page = position / engine->page_tokens - 1;
+  oct_hash128 hash;
+  guint32 gs = (guint32)engine->first_state_group;
+  if (!oct_seq_hash(engine, seq, page, &hash) || oct_pool_find(d->device[gs], hash) != OCT_POOL_NONE)
+    return;
+  guint32 snapshot = oct_pool_take(d->device[gs]);
+  if (snapshot == OCT_POOL_NONE)
+    return;
+  gboolean indexed = oct_pool_index(d->device[gs], snapshot, hash, step);
+  oct_assert(indexed);
+  *oct_step_add_copy(engine->builder) = (oct_copy){.kind = OCT_COPY_STATE,
+                                                   .order = OCT_COPY_AFTER,
+                                                   .domain = (guint16)seq->domain,
+                                                   .group = (guint16)gs,
+                                                   .from = seq->table[gs][0],
+                                                   .to = snapshot};
+  oct_pool_unref(d->device[gs], snapshot, step);
+  if (engine->first_page_group >= 0)
+    *oct_pool_note(d->device[engine->first_page_group],
+                   seq->table[engine->first_page_group][page]) = snapshot + 1;
+  engine->stats.snapshots_taken++;
+}

@@ -1,0 +1,634 @@
+/* Builds one step: what policies call, and the rules that they cannot break.
+ *
+ * Memory short. A sequence that cannot get its next page waits while memory is coming back by itself
+ * (pages that drain behind unfinished steps, sequences on their way out); only when nothing is coming is
+ * somebody preempted. Without that rule each step would preempt one more, since frees are deferred.
+ * Progress (invariant 3): the victim is never in the step being built, the first admitted is the last to
+ * be a victim, and any accepted request fits alone; so within depth + 2 steps and the copies in flight,
+ * some sequence advances. */
+#include "engine/sched/internal.h"
+
+#include <math.h>
+
+/* ---------------------------------------------------------------- slots and running lists */
+
+void
+oct_seq_enter(oct_engine *engine, oct_seq *seq, guint32 weight) {
+  oct_kv_domain *d = &engine->domains[seq->domain];
+  oct_assert(seq->slot == OCT_NO_INDEX && engine->n_free_slots > 0);
+  oct_assert(d->n_running < engine->config.max_num_seqs);
+  seq->slot = engine->free_slots[--engine->n_free_slots];
+  seq->fresh = TRUE;
+  seq->announced = 0;
+  seq->weight = weight;
+  d->weight += weight;
+  seq->run_index = d->n_running;
+  d->running[d->n_running++] = seq;
+}
+
+void
+oct_seq_leave(oct_engine *engine, oct_seq *seq) {
+  oct_kv_domain *d = &engine->domains[seq->domain];
+  if (seq->run_index != OCT_NO_INDEX) {
+    d->n_running--;
+    for (guint32 i = seq->run_index; i < d->n_running; i++) {
+      d->running[i] = d->running[i + 1];
+      d->running[i]->run_index = i;
+    }
+    seq->run_index = OCT_NO_INDEX;
+    d->weight -= seq->weight;
+    seq->weight = 0;
+    d->blocked = FALSE;
+  }
+  if (seq->slot != OCT_NO_INDEX && seq->unfinished == 0) {
+    engine->free_slots[engine->n_free_slots++] = seq->slot;
+    seq->slot = OCT_NO_INDEX;
+  }
+}
+
+/* ---------------------------------------------------------------- preemption */
+
+gboolean
+oct_memory_coming(const oct_engine *engine, guint32 domain) {
+  const oct_kv_domain *d = &engine->domains[domain];
+  if (d->n_preempting > 0)
+    return TRUE;
+  for (guint32 g = 0; engine->n_flights > 0 && g < engine->n_groups; g++)
+    if (oct_pool_count(d->device[g], OCT_ITEM_DRAINING) > 0)
+      return TRUE;
+  return FALSE;
+}
+
+void
+oct_seq_restart(oct_engine *engine, oct_seq *seq) {
+  seq->sched = seq->done = 0;
+  seq->in_flight_out = 0;
+  seq->target = seq->request->prompt + seq->n_out;
+  if (!seq->request->forked)
+    seq->target = seq->request->prompt - 1;
+  seq->weight = seq->choice == 0 && !seq->request->forked ? seq->request->n : 1;
+  oct_seq_set_state(seq, OCT_SEQ_WAITING);
+  oct_queue_push(engine, seq, TRUE);
+}
+
+void
+oct_preempt(oct_engine *engine, oct_seq *seq) {
+  oct_seq_set_state(seq, OCT_SEQ_PREEMPTING);
+  seq->request->preemptions++;
+  engine->stats.preemptions++;
+  engine->plan_preempted = TRUE;
+  engine->domains[seq->domain].n_preempting++;
+  if (engine->config.log != NULL)
+    oct_log_printf(engine->config.log, "%" G_GINT64_FORMAT " preempt %" G_GUINT64_FORMAT ".%u",
+                   engine->now, seq->request->id, seq->choice);
+  if (seq->unfinished == 0)
+    oct_preempt_finish(engine, seq);
+}
+
+void
+oct_preempt_finish(oct_engine *engine, oct_seq *seq) {
+  oct_assert(seq->state == OCT_SEQ_PREEMPTING && seq->unfinished == 0 && seq->in_flight_out == 0);
+  oct_seq_leave(engine, seq);
+  if (engine->config.preemption != OCT_PREEMPT_RECOMPUTE && !engine->policy->always_recompute &&
+      !seq->no_offload && seq->sched > 0 && oct_transfer_offload(engine, seq))
+    return;
+  engine->domains[seq->domain].n_preempting--;
+  seq->no_offload = FALSE;
+  oct_kv_release_device(engine, seq, seq->last_step);
+  oct_seq_restart(engine, seq);
+}
+
+/* Pages for `tokens` tokens of a running sequence, preempting others (or itself) where needed. FALSE: it
+ * does not run in this step. */
+static gboolean
+make_room(oct_engine *engine, oct_seq *seq, guint32 tokens) {
+  while (!oct_kv_grow(engine, seq, tokens)) {
+    if (oct_memory_coming(engine, seq->domain))
+      return FALSE;
+    oct_seq *victim = engine->policy->victim(engine, seq->domain, seq);
+    if (victim == NULL)
+      return FALSE;
+    oct_assert(victim->state == OCT_SEQ_RUNNING && !oct_plan_is_planned(engine, victim));
+    oct_preempt(engine, victim);
+    if (victim == seq)
+      return FALSE;
+  }
+  return TRUE;
+}
+
+oct_seq *
+oct_victim_youngest(oct_engine *engine, guint32 domain, oct_seq *needs) {
+  (void)needs;
+  const oct_kv_domain *d = &engine->domains[domain];
+  oct_seq *worst = NULL;
+  for (guint32 i = d->n_running; i-- > 0;) {
+    oct_seq *s = d->running[i];
+    if (s->state != OCT_SEQ_RUNNING || oct_plan_is_planned(engine, s))
+      continue;
+    if (worst == NULL || s->request->priority > worst->request->priority)
+      worst = s;
+  }
+  return worst;
+}
+
+/* ---------------------------------------------------------------- slices */
+
+guint32
+oct_plan_tokens_left(const oct_engine *engine) {
+  return engine->tokens_left;
+}
+
+gboolean
+oct_plan_is_planned(const oct_engine *engine, const oct_seq *seq) {
+  return seq->last_step == engine->next_number;
+}
+
+static gboolean
+may_run(const oct_engine *engine, const oct_seq *seq) {
+  return seq->state == OCT_SEQ_RUNNING && seq->unfinished <= engine->config.run_ahead &&
+         !oct_plan_is_planned(engine, seq) && engine->slices_left > 0 && engine->tokens_left > 0;
+}
+
+static void
+open_slot(oct_engine *engine, oct_seq *seq) {
+  const oct_request *r = seq->request;
+  oct_slot_open *o = oct_step_add_open(engine->builder);
+  *o = (oct_slot_open){.slot = seq->slot,
+                       .domain = (guint16)seq->domain,
+                       .key = seq->key,
+                       .seed = seq->seed,
+                       .prompt_tokens = r->prompt,
+                       .oracle_tokens = r->oracle_tokens,
+                       .eos_token = engine->spec->n_eos_tokens > 0 ? engine->spec->eos_tokens[0] : 0,
+                       .top_k = r->top_k,
+                       .temperature = r->temperature,
+                       .top_p = r->top_p,
+                       .min_p = r->min_p,
+                       .repetition_penalty = r->repetition_penalty,
+                       .presence_penalty = r->presence_penalty,
+                       .frequency_penalty = r->frequency_penalty,
+                       .history = OCT_NO_INDEX};
+  gboolean penalties =
+      r->repetition_penalty != 1 || r->presence_penalty != 0 || r->frequency_penalty != 0;
+  if (penalties && seq->ids != NULL) {
+    o->n_history = r->prompt + seq->n_out;
+    o->history = oct_step_add_tokens(engine->builder, seq->ids, o->n_history, NULL);
+  }
+}
+
+static void
+change(oct_engine *engine, const oct_seq *seq, guint32 group, oct_page_op op, guint32 index,
+       guint32 page) {
+  *oct_step_add_change(engine->builder) = (oct_page_change){.slot = seq->slot,
+                                                            .group = (guint16)group,
+                                                            .op = (guint16)op,
+                                                            .index = index,
+                                                            .page = page};
+}
+
+/* Tells the slot's table what is new since its last slice; with a fresh slot, everything. */
+static void
+announce(oct_engine *engine, oct_seq *seq) {
+  oct_kv_domain *d = &engine->domains[seq->domain];
+  for (guint32 g = 0; g < engine->n_groups; g++) {
+    if (engine->is_state[g]) {
+      if (!seq->fresh)
+        continue;
+      change(engine, seq, g, OCT_PAGE_SET, 0, seq->table[g][0]);
+      if (seq->restore[g] == OCT_POOL_NONE)
+        continue;
+      *oct_step_add_copy(engine->builder) = (oct_copy){.kind = OCT_COPY_STATE,
+                                                       .order = OCT_COPY_BEFORE,
+                                                       .domain = (guint16)seq->domain,
+                                                       .group = (guint16)g,
+                                                       .from = seq->restore[g],
+                                                       .to = seq->table[g][0]};
+      oct_pool_unref(d->device[g], seq->restore[g], engine->next_number);
+      seq->restore[g] = OCT_POOL_NONE;
+      continue;
+    }
+    for (guint32 i = MAX(seq->announced, seq->first_live[g]); i < seq->n_pages; i++)
+      change(engine, seq, g, OCT_PAGE_SET, i, seq->table[g][i]);
+    if (seq->fresh && seq->first_live[g] > 0)
+      change(engine, seq, g, OCT_PAGE_FIRST_LIVE, seq->first_live[g], 0);
+  }
+  seq->announced = seq->n_pages;
+}
+
+/* Adds `n` tokens of the sequence from `sched` on. Its pages are there. */
+static void
+add_slice(oct_engine *engine, oct_seq *seq, guint32 n, gboolean samples, gboolean prefill) {
+  const guint64 step = engine->next_number;
+  oct_kv_slide(engine, seq, seq->sched);
+  if (seq->fresh)
+    open_slot(engine, seq);
+  announce(engine, seq);
+  oct_slice *s = oct_step_add_slice(engine->builder);
+  *s = (oct_slice){.slot = seq->slot,
+                   .domain = (guint16)seq->domain,
+                   .sample = samples ? OCT_SAMPLE_LAST : OCT_SAMPLE_NONE,
+                   .n_logprobs = seq->request->n_logprobs,
+                   .flags = prefill ? OCT_SLICE_PREFILL : 0,
+                   .adapter = seq->request->adapter,
+                   .n_tokens = n,
+                   .tokens = OCT_NO_INDEX,
+                   .position = seq->sched,
+                   .state_position =
+                       engine->first_state_group >= 0 ? seq->sched : OCT_NO_INDEX};
+  if (!prefill && !seq->fresh)
+    s->source = OCT_SOURCE_DEVICE;
+  else if (engine->config.carry_ids)
+    s->source = OCT_SOURCE_IDS;
+  else
+    s->source = OCT_SOURCE_ABSENT;
+  if (engine->config.instance.check_tags)
+    s->tag = oct_seq_tag(engine, seq, seq->sched);
+  if (s->source == OCT_SOURCE_IDS)
+    s->tokens = oct_step_add_tokens(engine->builder, seq->ids + seq->sched, n, NULL);
+  oct_flight *f = engine->plan;
+  f->slices[f->n_slices++] =
+      (oct_flight_slice){.seq = seq, .position = seq->sched, .n_tokens = n, .samples = samples};
+  f->n_tokens += n;
+  if (!prefill)
+    f->n_decode++;
+  seq->fresh = FALSE;
+  seq->sched += n;
+  seq->in_flight_out += samples;
+  seq->unfinished++;
+  seq->last_step = step;
+  engine->tokens_left -= n;
+  engine->slices_left--;
+  if (prefill)
+    oct_kv_index(engine, seq, seq->sched, step);
+  if (oct_kv_next_cut(engine, seq, seq->sched - 1) == seq->sched)
+    oct_kv_snapshot(engine, seq, seq->sched, step);
+}
+
+static gboolean
+plan_decode(oct_engine *engine, oct_seq *seq) {
+  if (seq->n_out + seq->in_flight_out >= seq->max_out)
+    return FALSE;
+  /* A snapshot is filed under its tokens: they must all be known when its step is submitted. */
+  if (seq->in_flight_out > 0 && oct_kv_next_cut(engine, seq, seq->sched) == seq->sched + 1)
+    return FALSE;
+  if (!make_room(engine, seq, seq->sched + 1))
+    return FALSE;
+  add_slice(engine, seq, 1, TRUE, FALSE);
+  return TRUE;
+}
+
+/* A running sequence may have been preempted while another was planned: the next index is where it is
+ * not known to be, so it is taken from the sequence itself. */
+static guint32
+next_index(const oct_seq *seq, guint32 index) {
+  return seq->run_index == OCT_NO_INDEX ? index : seq->run_index + 1;
+}
+
+/* With P stages a P-th of the decoding sequences go into each step, those that ran longest ago first. */
+static guint32
+staged_decodes(oct_engine *engine, guint32 domain, guint32 keep_tokens) {
+  oct_kv_domain *d = &engine->domains[domain];
+  guint32 stages = engine->config.instance.parallel.pipeline, n_decoding = 0, added = 0;
+  for (guint32 i = 0; i < d->n_running; i++)
+    n_decoding += oct_seq_decodes(d->running[i]);
+  guint32 share = (n_decoding + stages - 1) / stages;
+  guint64 after = 0;
+  for (guint32 round = 0; round < OCT_DEPTH_MAX && added < share; round++) {
+    guint64 oldest = G_MAXUINT64;
+    for (guint32 i = 0; i < d->n_running; i++) {
+      const oct_seq *s = d->running[i];
+      if (may_run(engine, s) && oct_seq_decodes(s) && s->last_step >= after)
+        oldest = MIN(oldest, s->last_step);
+    }
+    if (oldest == G_MAXUINT64)
+      break;
+    for (guint32 i = 0; i < d->n_running && added < share;) {
+      oct_seq *s = d->running[i];
+      if (may_run(engine, s) && oct_seq_decodes(s) && s->last_step == oldest &&
+          engine->tokens_left > keep_tokens)
+        added += plan_decode(engine, s);
+      i = next_index(s, i);
+    }
+    after = oldest + 1;
+  }
+  return added;
+}
+
+guint32
+oct_plan_decodes(oct_engine *engine, guint32 domain, guint32 keep_tokens) {
+  oct_kv_domain *d = &engine->domains[domain];
+  guint32 added = 0;
+  if (engine->config.instance.parallel.pipeline > 1) {
+    added = staged_decodes(engine, domain, keep_tokens);
+  } else {
+    for (guint32 i = 0; i < d->n_running;) {
+      oct_seq *s = d->running[i];
+      if (may_run(engine, s) && oct_seq_decodes(s) && engine->tokens_left > keep_tokens)
+        added += plan_decode(engine, s);
+      i = next_index(s, i);
+    }
+  }
+  if (added > 0)
+    d->last_decode_ns = engine->now;
+  return added;
+}
+
+/* ---------------------------------------------------------------- forks: n choices of one prompt */
+
+static gboolean
+fork_fits(const oct_engine *engine, const oct_seq *trunk) {
+  const oct_request *r = trunk->request;
+  return engine->n_free_slots >= r->n - 1 &&
+         oct_kv_can_take(engine, trunk->domain,
+                         trunk->sched % engine->page_tokens != 0 ? r->n - 1 : 0,
+                         engine->first_state_group >= 0 ? r->n - 1 : 0);
+}
+
+/* The child shares the trunk's full pages; the partial page and the state are copied before the step. */
+static void
+fork_child(oct_engine *engine, oct_seq *trunk, guint32 choice) {
+  oct_kv_domain *d = &engine->domains[trunk->domain];
+  oct_seq *child = oct_seq_new(engine, trunk->request, choice);
+  child->domain = trunk->domain;
+  child->seed = oct_mix64(trunk->seed + choice);
+  child->key = oct_mix64(trunk->key + choice);
+  if (trunk->ids != NULL)
+    oct_seq_append_ids(child, trunk->ids, trunk->request->prompt);
+  oct_seq_reserve_pages(engine, child, trunk->n_pages);
+  guint32 full = trunk->sched / engine->page_tokens;
+  child->n_pages = (trunk->sched + engine->page_tokens - 1) / engine->page_tokens;
+  for (guint32 g = 0; g < engine->n_groups; g++) {
+    gboolean state = engine->is_state[g];
+    child->first_live[g] = trunk->first_live[g];
+    for (guint32 i = state ? 0 : trunk->first_live[g]; i < (state ? 1 : child->n_pages); i++) {
+      guint32 item = trunk->table[g][i];
+      if (!state && i < full) {
+        oct_pool_ref(d->device[g], item);
+      } else {
+        item = oct_pool_take(d->device[g]);
+        oct_assert(item != OCT_POOL_NONE);
+        *oct_step_add_copy(engine->builder) =
+            (oct_copy){.kind = state ? OCT_COPY_STATE : OCT_COPY_PAGE,
+                       .order = OCT_COPY_BEFORE,
+                       .domain = (guint16)trunk->domain,
+                       .group = (guint16)g,
+                       .from = trunk->table[g][i],
+                       .to = item};
+      }
+      child->table[g][i] = item;
+    }
+  }
+  child->has_state = trunk->has_state;
+  child->n_indexed = MIN(full, trunk->n_indexed);
+  child->sched = child->done = trunk->sched;
+  child->computed_max = trunk->sched;
+  child->counted = TRUE;
+  child->depends_on = MAX(trunk->depends_on, trunk->last_step);
+  oct_seq_set_state(child, OCT_SEQ_RUNNING);
+  oct_seq_enter(engine, child, 1);
+}
+
+/* A trunk whose prompt but the last token is in: all its choices run that token for themselves. */
+static void
+plan_fork(oct_engine *engine, oct_seq *trunk) {
+  oct_request *r = trunk->request;
+  oct_kv_domain *d = &engine->domains[trunk->domain];
+  if (!fork_fits(engine, trunk) || !make_room(engine, trunk, r->prompt) || !fork_fits(engine, trunk))
+    return;
+  d->weight -= trunk->weight - 1;
+  trunk->weight = 1;
+  for (guint32 c = 1; c < r->n; c++)
+    fork_child(engine, trunk, c);
+  r->forked = TRUE;
+  for (guint32 c = 0; c < r->n; c++)
+    r->seqs[c]->target = r->prompt;
+}
+
+/* ---------------------------------------------------------------- prefill */
+
+static guint32
+chunk_tokens(const oct_engine *engine, const oct_seq *seq) {
+  guint32 n = MIN(seq->target - seq->sched, engine->tokens_left);
+  const oct_kv_domain *d = &engine->domains[seq->domain];
+  guint32 threshold = engine->config.long_prefill_threshold;
+  if (threshold > 0 && (d->queue.n > 0 || d->n_running > 1))
+    n = MIN(n, threshold);
+  guint32 cut = oct_kv_next_cut(engine, seq, seq->sched);
+  if (cut > seq->sched && cut - seq->sched < n)
+    n = cut - seq->sched;
+  return n;
+}
+
+static guint32
+plan_prefill(oct_engine *engine, oct_seq *seq) {
+  if (!seq->request->forked && seq->sched == seq->target)
+    plan_fork(engine, seq);
+  if (seq->sched >= seq->target || !may_run(engine, seq))
+    return 0;
+  guint32 n = chunk_tokens(engine, seq);
+  if (!make_room(engine, seq, seq->sched + n))
+    return 0;
+  gboolean last = seq->sched + n == seq->target && seq->request->forked;
+  add_slice(engine, seq, n, last, TRUE);
+  return n;
+}
+
+guint32
+oct_plan_prefills(oct_engine *engine, guint32 domain) {
+  oct_kv_domain *d = &engine->domains[domain];
+  guint32 added = 0;
+  for (guint32 i = 0; i < d->n_running;) {
+    oct_seq *s = d->running[i];
+    if (may_run(engine, s) && !oct_seq_decodes(s))
+      added += plan_prefill(engine, s);
+    i = next_index(s, i);
+  }
+  return added;
+}
+
+gboolean
+oct_plan_running(oct_engine *engine, guint32 domain) {
+  oct_kv_domain *d = &engine->domains[domain];
+  for (guint32 i = 0; i < d->n_running && engine->tokens_left > 0 && !engine->plan_preempted;) {
+    oct_seq *s = d->running[i];
+    if (may_run(engine, s)) {
+      if (oct_seq_decodes(s))
+        (void)plan_decode(engine, s);
+      else
+        (void)plan_prefill(engine, s);
+    }
+    i = next_index(s, i);
+  }
+  return !engine->plan_preempted;
+}
+
+/* ---------------------------------------------------------------- admission */
+
+/* Pages that running sequences are expected to need before some of them end: half of what is left to the
+ * mean output length, since on average half of a running sequence's growth is met by others' ends. */
+static guint32
+growth_pages(const oct_engine *engine, const oct_kv_domain *d) {
+  double tokens = 0;
+  for (guint32 i = 0; i < d->n_running; i++) {
+    const oct_seq *s = d->running[i];
+    double expected = engine->n_outputs >= 16 ? engine->mean_output : 256;
+    tokens += MAX(0.0, MIN(expected, s->max_out) - s->n_out);
+  }
+  return (guint32)ceil(0.5 * tokens / engine->page_tokens);
+}
+
+/* Whether the domain has what admitting the sequence takes, with `reserve` pages to spare. */
+static gboolean
+fits_with(const oct_engine *engine, const oct_seq *seq, const oct_hit *hit, guint32 pages,
+          guint32 reserve) {
+  const oct_kv_domain *d = &engine->domains[seq->domain];
+  for (guint32 g = 0; g < engine->n_groups; g++) {
+    guint64 need = (guint64)hit->load[g] + hit->cached[g];
+    if (engine->is_state[g])
+      need = 1 + hit->cached[g];
+    else if (seq->on_host)
+      need = seq->n_pages - seq->first_live[g] + (guint64)reserve;
+    else
+      need += (guint64)pages - MIN(pages, hit->pages) + reserve;
+    if (need > oct_pool_available(d->device[g]))
+      return FALSE;
+  }
+  return TRUE;
+}
+
+static gboolean
+admission_fits(const oct_engine *engine, const oct_seq *seq, const oct_hit *hit) {
+  const oct_kv_domain *d = &engine->domains[seq->domain];
+  guint32 end = seq->target;
+  /* Window groups give pages back as the prompt goes by: they are taken chunk by chunk. */
+  if (engine->policy->admit_by_chunk || engine->has_windows)
+    end = MIN(end, hit->pages * engine->page_tokens + engine->tokens_left);
+  guint32 pages = (end + engine->page_tokens - 1) / engine->page_tokens;
+  guint32 reserve =
+      engine->policy->admit_by_chunk || d->n_running == 0 ? 0 : growth_pages(engine, d);
+  return fits_with(engine, seq, hit, pages, reserve);
+}
+
+static void
+count_admission(oct_engine *engine, oct_seq *seq, const oct_hit *hit) {
+  if (hit->pages_bound > hit->pages) {
+    engine->stats.hits_bound_by_state++;
+    seq->branch = hit->pages_bound * engine->page_tokens;
+  }
+  if (engine->first_state_group >= 0 && hit->pages > 0)
+    engine->stats.snapshot_hits++;
+  if (seq->counted)
+    return;
+  seq->counted = TRUE;
+  oct_request *r = seq->request;
+  r->admitted_ns = engine->now;
+  r->cached_tokens = hit->pages * engine->page_tokens;
+  engine->stats.queried_prompt_tokens += r->prompt;
+  engine->stats.cached_prompt_tokens += r->cached_tokens;
+  engine->stats.host_hit_tokens += engine->first_page_group < 0
+                                       ? 0
+                                       : (guint64)hit->load[engine->first_page_group] *
+                                             engine->page_tokens;
+}
+
+/* Takes the head of the queue into memory. FALSE: it stays. */
+static gboolean
+admit(oct_engine *engine, oct_seq *seq) {
+  oct_kv_domain *d = &engine->domains[seq->domain];
+  guint32 weight = seq->request->forked ? 1 : seq->request->n;
+  if (d->weight + weight > engine->config.max_num_seqs || engine->n_free_slots < weight)
+    return FALSE;
+  oct_hit hit = {0};
+  if (!seq->on_host)
+    oct_kv_lookup(engine, seq, &hit);
+  if (!admission_fits(engine, seq, &hit)) {
+    d->blocked = !oct_memory_coming(engine, seq->domain);
+    return FALSE;
+  }
+  oct_queue_remove(engine, seq);
+  if (engine->policy->admitted != NULL)
+    engine->policy->admitted(engine, seq);
+  gboolean state = oct_kv_take_state(engine, seq);
+  oct_assert(state);
+  oct_transfer *transfer = NULL;
+  if (seq->on_host) {
+    oct_transfer_reload(engine, seq);
+    return TRUE;
+  }
+  oct_kv_take_hit(engine, seq, &hit, &transfer);
+  count_admission(engine, seq, &hit);
+  seq->sched = seq->done = hit.pages * engine->page_tokens;
+  if (!engine->policy->admit_by_chunk && !engine->has_windows) {
+    gboolean grown = oct_kv_grow(engine, seq, seq->target);
+    oct_assert(grown);
+  }
+  if (engine->config.log != NULL)
+    oct_log_printf(engine->config.log, "%" G_GINT64_FORMAT " admit %" G_GUINT64_FORMAT ".%u hit %u",
+                   engine->now, seq->request->id, seq->choice, seq->sched);
+  oct_seq_set_state(seq, transfer != NULL ? OCT_SEQ_RELOADING : OCT_SEQ_RUNNING);
+  oct_seq_enter(engine, seq, weight);
+  if (transfer != NULL) {
+    d->n_reloading++;
+    oct_transfer_start(engine, transfer);
+  }
+  return TRUE;
+}
+
+guint32
+oct_plan_admissions(oct_engine *engine, guint32 domain) {
+  oct_kv_domain *d = &engine->domains[domain];
+  guint32 added = 0;
+  oct_seq *seq;
+  while (engine->tokens_left > 0 && engine->slices_left > 0 && !d->blocked &&
+         (seq = oct_queue_head(&d->queue)) != NULL) {
+    if (!admit(engine, seq))
+      break;
+    if (seq->state != OCT_SEQ_RUNNING)
+      continue;
+    added += plan_prefill(engine, seq);
+    for (guint32 c = 1; c < seq->request->n && seq->request->forked; c++)
+      if (seq->request->seqs[c] != NULL && may_run(engine, seq->request->seqs[c]))
+        added += plan_prefill(engine, seq->request->seqs[c]);
+  }
+  return added;
+}
+
+gboolean
+oct_plan_prefill_pending(const oct_engine *engine, guint32 domain) {
+  const oct_kv_domain *d = &engine->domains[domain];
+  for (guint32 i = 0; i < d->n_running; i++)
+    if (d->running[i]->state == OCT_SEQ_RUNNING && d->running[i]->sched < d->running[i]->target)
+      return TRUE;
+  return d->queue.n > 0 && !d->blocked && d->weight < engine->config.max_num_seqs;
+}
+
+/* ---------------------------------------------------------------- the step */
+
+gboolean
+oct_plan_step(oct_engine *engine) {
+  oct_flight *f = oct_flight_at(engine, engine->n_flights);
+  f->number = engine->next_number;
+  f->submit_ns = engine->now;
+  f->n_slices = f->n_tokens = f->n_decode = 0;
+  engine->plan = f;
+  engine->plan_preempted = FALSE;
+  oct_step_begin(engine->builder, f->number, (guint16)engine->n_domains);
+  for (guint32 d = 0; d < engine->n_domains; d++) {
+    engine->tokens_left = engine->config.max_num_batched_tokens;
+    engine->slices_left = engine->config.max_num_seqs;
+    engine->policy->plan(engine, d);
+  }
+  engine->plan = NULL;
+  if (f->n_slices == 0)
+    return FALSE;
+  f->pure_decode = f->n_decode == f->n_slices;
+  const oct_step *step = oct_step_end(engine->builder);
+  engine->next_number++;
+  engine->n_flights++;
+  g_autoptr(GError) error = NULL;
+  oct_submit submit = oct_world_submit(engine->world, engine->instance, step, &error);
+  if (submit != OCT_SUBMIT_OK)
+    oct_instance_lost(engine, submit == OCT_SUBMIT_FULL ? "the backend is full below its depth"
+                                                        : error->message);
+  return submit == OCT_SUBMIT_OK;
+}

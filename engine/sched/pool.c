@@ -1,0 +1,354 @@
+/* Items live in one array and are linked into lists by index: FREE (a stack), CACHED (oldest first)
+ * and DRAINING (in order of release). The index is open addressing with linear probing and
+ * backward-shift deletion, at most half full. */
+#include "engine/sched/pool.h"
+
+#include <string.h>
+
+#include "engine/base/assert.h"
+#include "engine/sched/engine.h"
+
+typedef struct item {
+  oct_hash128 key;
+  guint64 epoch;  /* last step that may touch it */
+  guint64 writer; /* step that fills it, of an indexed item */
+  guint32 refs;
+  guint32 prev, next;
+  guint32 note;
+  guint8 state;
+  guint8 indexed;
+} item;
+
+typedef struct list {
+  guint32 head, tail, count;
+} list;
+
+struct oct_pool {
+  item *items;
+  guint32 n;
+  list lists[4]; /* by oct_item_state; HELD only counts */
+  guint64 completed;
+  guint32 *slots; /* index: item + 1, 0 = empty */
+  guint32 mask;
+  oct_pool_evicted_fn evicted;
+  void *evicted_user;
+};
+
+static void
+list_append(oct_pool *pool, oct_item_state state, guint32 i) {
+  list *l = &pool->lists[state];
+  item *it = &pool->items[i];
+  it->state = (guint8)state;
+  l->count++;
+  if (state == OCT_ITEM_HELD)
+    return;
+  it->prev = l->tail;
+  it->next = OCT_POOL_NONE;
+  if (l->tail == OCT_POOL_NONE)
+    l->head = i;
+  else
+    pool->items[l->tail].next = i;
+  l->tail = i;
+}
+
+static void
+list_remove(oct_pool *pool, guint32 i) {
+  item *it = &pool->items[i];
+  list *l = &pool->lists[it->state];
+  oct_assert(l->count > 0);
+  l->count--;
+  if (it->state == OCT_ITEM_HELD)
+    return;
+  if (it->prev == OCT_POOL_NONE)
+    l->head = it->next;
+  else
+    pool->items[it->prev].next = it->next;
+  if (it->next == OCT_POOL_NONE)
+    l->tail = it->prev;
+  else
+    pool->items[it->next].prev = it->prev;
+}
+
+static void
+move(oct_pool *pool, guint32 i, oct_item_state to) {
+  list_remove(pool, i);
+  list_append(pool, to, i);
+}
+
+oct_pool *
+oct_pool_new(guint32 n_items) {
+  oct_pool *pool = g_new0(oct_pool, 1);
+  pool->n = n_items;
+  pool->items = g_new0(item, MAX(n_items, 1));
+  guint32 slots = 16;
+  while (slots < 2 * (guint64)n_items)
+    slots *= 2;
+  pool->slots = g_new0(guint32, slots);
+  pool->mask = slots - 1;
+  oct_pool_reset(pool);
+  return pool;
+}
+
+void
+oct_pool_free(oct_pool *pool) {
+  if (pool == NULL)
+    return;
+  g_free(pool->items);
+  g_free(pool->slots);
+  g_free(pool);
+}
+
+void
+oct_pool_reset(oct_pool *pool) {
+  memset(pool->slots, 0, sizeof(guint32) * ((gsize)pool->mask + 1));
+  for (int s = 0; s < 4; s++)
+    pool->lists[s] = (list){OCT_POOL_NONE, OCT_POOL_NONE, 0};
+  pool->completed = 0;
+  for (guint32 i = 0; i < pool->n; i++) {
+    pool->items[i] = (item){0};
+    list_append(pool, OCT_ITEM_FREE, i);
+  }
+}
+
+void
+oct_pool_on_evict(oct_pool *pool, oct_pool_evicted_fn fn, void *user) {
+  pool->evicted = fn;
+  pool->evicted_user = user;
+}
+
+/* The slot that holds the key, or the empty one where it would go. */
+static guint32
+probe(const oct_pool *pool, oct_hash128 key) {
+  guint32 at = (guint32)key.lo & pool->mask;
+  while (pool->slots[at] != 0 && !oct_hash128_equal(pool->items[pool->slots[at] - 1].key, key))
+    at = (at + 1) & pool->mask;
+  return at;
+}
+
+static void
+unindex(oct_pool *pool, guint32 i) {
+  if (!pool->items[i].indexed)
+    return;
+  guint32 hole = probe(pool, pool->items[i].key);
+  oct_assert(pool->slots[hole] == i + 1);
+  pool->slots[hole] = 0;
+  pool->items[i].indexed = FALSE;
+  for (guint32 at = (hole + 1) & pool->mask; pool->slots[at] != 0; at = (at + 1) & pool->mask) {
+    guint32 home = (guint32)pool->items[pool->slots[at] - 1].key.lo & pool->mask;
+    /* Move back what the hole has cut off from its home. */
+    if (((at - home) & pool->mask) >= ((at - hole) & pool->mask)) {
+      pool->slots[hole] = pool->slots[at];
+      pool->slots[at] = 0;
+      hole = at;
+    }
+  }
+}
+
+guint32
+oct_pool_take(oct_pool *pool) {
+  guint32 i = pool->lists[OCT_ITEM_FREE].head;
+  if (i == OCT_POOL_NONE) {
+    i = pool->lists[OCT_ITEM_CACHED].head;
+    if (i == OCT_POOL_NONE)
+      return OCT_POOL_NONE;
+    if (pool->evicted != NULL)
+      pool->evicted(pool->evicted_user, i);
+    unindex(pool, i);
+  }
+  move(pool, i, OCT_ITEM_HELD);
+  item *it = &pool->items[i];
+  it->refs = 1;
+  it->note = 0;
+  it->epoch = 0;
+  it->writer = 0;
+  return i;
+}
+
+/* Where an item without references belongs. */
+static void
+settle(oct_pool *pool, guint32 i) {
+  const item *it = &pool->items[i];
+  if (it->epoch > pool->completed)
+    move(pool, i, OCT_ITEM_DRAINING);
+  else
+    move(pool, i, it->indexed ? OCT_ITEM_CACHED : OCT_ITEM_FREE);
+}
+
+void
+oct_pool_ref(oct_pool *pool, guint32 i) {
+  oct_assert(i < pool->n);
+  item *it = &pool->items[i];
+  oct_assert(it->state == OCT_ITEM_HELD || it->indexed);
+  if (it->state != OCT_ITEM_HELD)
+    move(pool, i, OCT_ITEM_HELD);
+  it->refs++;
+}
+
+void
+oct_pool_unref(oct_pool *pool, guint32 i, guint64 epoch) {
+  oct_assert(i < pool->n);
+  item *it = &pool->items[i];
+  oct_assert(it->state == OCT_ITEM_HELD && it->refs > 0);
+  it->epoch = MAX(it->epoch, epoch);
+  if (--it->refs == 0)
+    settle(pool, i);
+}
+
+void
+oct_pool_unref_first(oct_pool *pool, guint32 i, guint64 epoch) {
+  oct_pool_unref(pool, i, epoch);
+  item *it = &pool->items[i];
+  list *l = &pool->lists[OCT_ITEM_CACHED];
+  if (it->state != OCT_ITEM_CACHED || l->head == i)
+    return;
+  list_remove(pool, i);
+  it->prev = OCT_POOL_NONE;
+  it->next = l->head;
+  pool->items[l->head].prev = i;
+  l->head = i;
+  l->count++;
+}
+
+void
+oct_pool_complete(oct_pool *pool, guint64 completed) {
+  oct_assert(completed >= pool->completed);
+  pool->completed = completed;
+  /* Short: only what the last few steps' ends have released. */
+  for (guint32 i = pool->lists[OCT_ITEM_DRAINING].head, next; i != OCT_POOL_NONE; i = next) {
+    next = pool->items[i].next;
+    if (pool->items[i].epoch <= completed)
+      settle(pool, i);
+  }
+}
+
+gboolean
+oct_pool_index(oct_pool *pool, guint32 i, oct_hash128 key, guint64 step) {
+  oct_assert(i < pool->n && pool->items[i].state == OCT_ITEM_HELD && !pool->items[i].indexed);
+  guint32 at = probe(pool, key);
+  if (pool->slots[at] != 0)
+    return FALSE;
+  pool->slots[at] = i + 1;
+  pool->items[i].key = key;
+  pool->items[i].writer = step;
+  pool->items[i].indexed = TRUE;
+  return TRUE;
+}
+
+void
+oct_pool_withdraw(oct_pool *pool, guint32 i) {
+  oct_assert(i < pool->n);
+  if (!pool->items[i].indexed)
+    return;
+  unindex(pool, i);
+  if (pool->items[i].state == OCT_ITEM_CACHED)
+    move(pool, i, OCT_ITEM_FREE);
+}
+
+guint32
+oct_pool_find(const oct_pool *pool, oct_hash128 key) {
+  guint32 at = probe(pool, key);
+  return pool->slots[at] == 0 ? OCT_POOL_NONE : pool->slots[at] - 1;
+}
+
+void
+oct_pool_touch(oct_pool *pool, guint32 i) {
+  if (pool->items[i].state == OCT_ITEM_CACHED)
+    move(pool, i, OCT_ITEM_CACHED);
+}
+
+guint32
+oct_pool_total(const oct_pool *pool) {
+  return pool->n;
+}
+
+guint32
+oct_pool_count(const oct_pool *pool, oct_item_state state) {
+  return pool->lists[state].count;
+}
+
+guint32
+oct_pool_available(const oct_pool *pool) {
+  return pool->lists[OCT_ITEM_FREE].count + pool->lists[OCT_ITEM_CACHED].count;
+}
+
+oct_item_state
+oct_pool_state(const oct_pool *pool, guint32 i) {
+  return pool->items[i].state;
+}
+
+guint32
+oct_pool_refs(const oct_pool *pool, guint32 i) {
+  return pool->items[i].refs;
+}
+
+gboolean
+oct_pool_indexed(const oct_pool *pool, guint32 i) {
+  return pool->items[i].indexed;
+}
+
+oct_hash128
+oct_pool_key(const oct_pool *pool, guint32 i) {
+  return pool->items[i].key;
+}
+
+guint64
+oct_pool_writer(const oct_pool *pool, guint32 i) {
+  return pool->items[i].writer;
+}
+
+guint32
+oct_pool_oldest(const oct_pool *pool) {
+  return pool->lists[OCT_ITEM_CACHED].head;
+}
+
+guint32
+oct_pool_next_oldest(const oct_pool *pool, guint32 i) {
+  return pool->items[i].next;
+}
+
+guint32 *
+oct_pool_note(oct_pool *pool, guint32 i) {
+  return &pool->items[i].note;
+}
+
+#define BROKEN(...)                                                                                \
+  do {                                                                                             \
+    g_set_error(error, OCT_ENGINE_ERROR, OCT_ENGINE_ERROR_CONFIG, __VA_ARGS__);                    \
+    return FALSE;                                                                                  \
+  } while (0)
+
+gboolean
+oct_pool_check(const oct_pool *pool, GError **error) {
+  guint32 counts[4] = {0}, indexed = 0, found = 0;
+  for (guint32 i = 0; i < pool->n; i++) {
+    const item *it = &pool->items[i];
+    counts[it->state]++;
+    indexed += it->indexed;
+    if ((it->state == OCT_ITEM_HELD) != (it->refs > 0))
+      BROKEN("item %u is in state %u with %u references", i, it->state, it->refs);
+    if (it->indexed && oct_pool_find(pool, it->key) != i)
+      BROKEN("item %u is indexed but not found under its key", i);
+    if (it->state == OCT_ITEM_CACHED && !it->indexed)
+      BROKEN("item %u is cached but not indexed", i);
+    if (it->state == OCT_ITEM_FREE && it->indexed)
+      BROKEN("item %u is indexed and free", i);
+    if ((it->state == OCT_ITEM_FREE || it->state == OCT_ITEM_CACHED) &&
+        it->epoch > pool->completed)
+      BROKEN("item %u may still be touched by step %" G_GUINT64_FORMAT, i, it->epoch);
+  }
+  for (guint32 at = 0; at <= pool->mask; at++)
+    found += pool->slots[at] != 0;
+  if (found != indexed)
+    BROKEN("the index has %u entries for %u indexed items", found, indexed);
+  for (int s = 0; s < 4; s++) {
+    if (counts[s] != pool->lists[s].count)
+      BROKEN("state %d has %u items but counts %u", s, counts[s], pool->lists[s].count);
+    guint32 linked = 0;
+    for (guint32 i = pool->lists[s].head; s != OCT_ITEM_HELD && i != OCT_POOL_NONE;
+         i = pool->items[i].next)
+      linked++;
+    if (s != OCT_ITEM_HELD && linked != counts[s])
+      BROKEN("state %d has %u items but links %u", s, counts[s], linked);
+  }
+  return TRUE;
+}
