@@ -5,6 +5,10 @@
  * Reading is a stream: memory holds one line (a window of lines with `sort_window` or `spread`), a
  * few bytes per session in formats that link turns, never the file. No rewinding.
  *
+ * Spreading. Some recorders round times to ticks (Mooncake's conversation trace: 3 s), which a
+ * literal replay turns into bursts. With `spread`, k rows of one recorded time T arrive at T + i/k
+ * of the tick, i = 0 … k - 1, in file order; facts.spread remembers it.
+ *
  * Order. Rows come in the order of arrival. A row that arrives before the one before it is an
  * error that says so, unless `sort_window` lets the reader put a bounded number of rows in order.
  *
@@ -88,7 +92,7 @@ typedef struct oct_trace_request {
 typedef struct oct_trace_options {
   oct_trace_format format; /* AUTO: from the first line */
   gboolean spread;         /* spread the rows of one tick evenly over that tick */
-  gint64 spread_tick_ns;   /* length of the tick; 0: greatest common divisor of the times so far */
+  gint64 spread_tick_ns;   /* length of the tick; 0: the smallest gap between ticks so far */
   guint32 block_size;      /* tokens per hash block, overrides; 0: from the format and the rows */
   gint64 time_unit_ns;     /* of numeric times, overrides; 0: the format's */
   guint32 sort_window;     /* rows that may be held to put arrivals in order; 0: none */
@@ -104,8 +108,8 @@ typedef struct oct_trace_facts {
   guint64 n_sorted;   /* rows that came late and were put in order */
   guint64 n_distinct_arrivals;
   gint64 first_arrival_ns, last_arrival_ns; /* of rows with a time; 0, 0 when none */
-  gint64 tick_ns;     /* greatest common divisor of recorded arrival times; 0: fewer than two */
-  gboolean quantised; /* tick >= 100 ms and on average two or more rows per tick in use */
+  gint64 tick_ns;     /* smallest gap between distinct recorded arrivals; 0: fewer than two */
+  gboolean quantised; /* tick >= 100 ms and on average two or more rows per distinct arrival */
   gboolean spread;    /* arrivals were spread over ticks: reports must say so */
   gboolean has_hash_ids, has_sessions, has_dependents, has_closed_loop, has_priorities;
   gboolean has_classes, has_max_tokens;
@@ -118,7 +122,12 @@ typedef struct oct_trace oct_trace; /* a source of requests: a file, standard in
 
 /* Life cycle. */
 void oct_trace_options_init(oct_trace_options *options);
-/* Opens `path` ("-": standard input) and reads as far as the first data line to know the format.
+/* Sets one option from text, as commands name it: format NAME, spread auto|SECONDS, hash-block-size
+ * N, time-unit ns|us|ms|s, sort-window N, concurrency N, limit N. */
+gboolean oct_trace_options_set(oct_trace_options *options, const char *key, const char *value,
+                               GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* Opens `path` and reads as far as the first data line to know the format. "-" is standard input;
+ * "gen:PRESET,key=value,…" is no file but a generator (traces/gen.h), of which the limit is taken.
  * `options` may be NULL (all defaults). NULL with error: OCT_TRACE_ERROR. */
 oct_trace *oct_trace_open(const char *path, const oct_trace_options *options,
                           GError **error) G_GNUC_WARN_UNUSED_RESULT;
