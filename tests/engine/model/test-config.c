@@ -353,8 +353,24 @@ test_windows(void) {
   json_object_del(config, "layer_types");
   g_autoptr(oct_model_spec) alternating = parse_json(config, NULL);
   g_autoptr(oct_model_spec) listed = load_zoo("gpt-oss-120b");
+  g_assert_cmpint(alternating->attention[0].kind, ==, OCT_ATTENTION_WINDOW);
   g_assert_cmpmem(alternating->layers, 36 * sizeof *listed->layers, listed->layers,
                   36 * sizeof *listed->layers);
+  json_decref(config);
+}
+
+/* Every second layer sparse, the odd ones. */
+static void
+test_sparse_step(void) {
+  json_t *config = zoo_json("qwen3-30b-a3b");
+  json_object_set_new(config, "decoder_sparse_step", json_integer(2));
+  g_autoptr(oct_model_spec) spec = parse_json(config, NULL);
+  for (guint32 l = 0; l < spec->n_layers; l++)
+    g_assert_cmpint(spec->ffn[spec->layers[l].ffn].kind, ==,
+                    l % 2 == 1 ? OCT_FFN_MOE : OCT_FFN_DENSE);
+  g_assert_cmpuint(spec->ffn[spec->layers[0].ffn].intermediate, ==, 6144);
+  json_object_del(config, "intermediate_size");
+  expect_refused(config, OCT_MODEL_ERROR_FIELD, "field intermediate_size is missing");
   json_decref(config);
 }
 
@@ -417,6 +433,7 @@ main(int argc, char **argv) {
   g_test_add_func("/model/config/zoo-models-have-their-features", test_families);
   g_test_add_func("/model/config/small-models-have-theirs", test_small);
   g_test_add_func("/model/config/windows-by-rule-and-by-list", test_windows);
+  g_test_add_func("/model/config/sparse-layers-by-step", test_sparse_step);
   g_test_add_func("/model/config/a-truncated-config-is-refused", test_truncated);
   g_test_add_func("/model/config/a-changed-byte-never-breaks", test_changed);
   return g_test_run();
