@@ -1,13 +1,13 @@
-/* The shadow of an instance's memory: what the simulated backends (mock, simgrid) keep in place of a
- * device. Per slot its sequence, position and page tables; per page and state slot what is in it and
- * who is using it; which experts are loaded. It turns a submitted step into its outcome (resolved
- * positions, accepted tokens, experts used) and finds what an engine must never do:
+/* The shadow of an instance's memory: what the simulated backends (mock, simgrid) keep in place of
+ * a device. Per slot its sequence, position and page tables; per page and state slot what is in it
+ * and who is using it; which experts are loaded. It turns a submitted step into its outcome
+ * (resolved positions, accepted tokens, experts used) and finds what an engine must never do:
  *
  * - a slice whose pages do not cover it, or whose state is not where it says (invariant 9, always);
- * - with check_tags, a sequence that does not read its own chain of tokens (invariant 7), page by page
- *   from the first live one;
- * - double use (invariant 2): a step or copy that writes what an unfinished step or a copy in flight
- *   may still read or write.
+ * - with check_tags, a sequence that does not read its own chain of tokens (invariant 7), page by
+ * page from the first live one;
+ * - double use (invariant 2): a step or copy that writes what an unfinished step or a copy in
+ * flight may still read or write.
  *
  * It has no clock. Everything takes effect in the order of the calls, which is the order that FIFO
  * streams give: a step's outcome is known when it is submitted, except for tokens that wait for a
@@ -40,7 +40,7 @@ typedef struct oct_shadow_slice {
   guint8 sample, n_logprobs, flags; /* as in oct_slice */
   gboolean masked;                  /* its mask has come */
   guint32 adapter, position, n_tokens;
-  guint32 n_accepted, tokens; /* result: count and index of the first in step.tokens[] */
+  guint32 n_accepted, tokens;          /* result: count and index of the first in step.tokens[] */
   guint32 prompt_tokens, end_position; /* tokens of the whole sequence, 0 = never ends */
   guint32 eos_token;
   guint64 key;
@@ -70,8 +70,8 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(oct_shadow, oct_shadow_free)
  * *fault (FATAL, with step, slot, group and page in its message), after which the shadow is of no
  * more use. */
 
-/* Takes a step that oct_step_check() accepts and returns what comes of it, owned by the shadow until
- * oct_shadow_step_done() of the step. At most config.depth may be unfinished. */
+/* Takes a step that oct_step_check() accepts and returns what comes of it, owned by the shadow
+ * until oct_shadow_step_done() of the step. At most config.depth may be unfinished. */
 gboolean oct_shadow_submit(oct_shadow *shadow, const oct_step *step, oct_shadow_step **out,
                            oct_fault *fault) G_GNUC_WARN_UNUSED_RESULT;
 /* The mask of one slice has come: its tokens are chosen among the allowed ones. FALSE, without
@@ -87,18 +87,23 @@ void oct_shadow_copy_end(oct_shadow *shadow, const oct_copy *copies, guint32 n, 
 /* The last unfinished step that writes the copy's source or has written or read its destination,
  * 0 = none: what a BESIDE copy waits for. */
 guint64 oct_shadow_copy_waits_for(const oct_shadow *shadow, const oct_copy *copy);
-/* Retires the only unfinished step, which is plain, and puts its successor in its place, in O(1). */
+/* Whether a copy in flight writes the copy's source. */
+gboolean oct_shadow_copy_is_chained(const oct_shadow *shadow, const oct_copy *copy);
+/* Retires the only unfinished step, which is plain, and puts its successor in its place, in O(1).
+ */
 void oct_shadow_forward(oct_shadow *shadow, oct_shadow_step *step);
 
 /* ---- inspect */
 
-/* Writes the result record of a step into *buffer (of *room bytes, grown when needed), times zero. */
+/* Writes the result record of a step into *buffer (of *room bytes, grown when needed), times zero.
+ */
 oct_step_result *oct_shadow_result(oct_shadow *shadow, oct_shadow_step *step, guint8 **buffer,
                                    gsize *room);
 /* The token that a sequence with `key` samples for `position` under `adapter`: never an end of
  * sequence. */
 guint32 oct_shadow_token(const oct_shadow *shadow, guint64 key, guint32 adapter, guint32 position);
-/* What capabilities say of an instance with this config: bytes of a page or state over all ranks. */
+/* What capabilities say of an instance with this config: bytes of a page or state over all ranks.
+ */
 guint64 oct_shadow_unit_bytes(const oct_instance_config *config, guint32 group);
 
 #endif
