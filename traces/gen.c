@@ -45,10 +45,11 @@ typedef struct generator {
 
 /* --- one turn --------------------------------------------------------------------------------- */
 
-/* Names the session's blocks up to `tokens`. */
+/* Names the session's blocks up to `tokens`; past the limit they stay private. */
 static void
 name_blocks(generator *g, guint64 tokens) {
-  for (guint64 n = tokens / g->spec.block_size; g->ids->len < n;) {
+  guint64 n = MIN(tokens / g->spec.block_size, OCT_TRACE_GEN_BLOCKS_MAX);
+  while (g->ids->len < n) {
     guint64 id = g->next_id++;
     g_array_append_val(g->ids, id);
   }
@@ -107,7 +108,7 @@ next_turn(generator *g, oct_trace_request *out) {
   g->context = total;
   if (g->spec.block_size > 0) {
     name_blocks(g, g->turns_left > 0 ? total : prompt);
-    out->n_hash_ids = (guint32)(prompt / g->spec.block_size);
+    out->n_hash_ids = (guint32)MIN(prompt / g->spec.block_size, g->ids->len);
     out->n_output_hash_ids = g->ids->len - out->n_hash_ids;
     out->block_size = g->ids->len > 0 ? g->spec.block_size : 0;
     out->hash_ids = (const guint64 *)(const void *)g->ids->data;
@@ -309,7 +310,7 @@ oct_trace_gen_open(const oct_trace_gen_spec *spec, GError **error) {
   seed_streams(g);
   g->prefixes = make_prefixes(&g->spec);
   if (g->spec.block_size > 0)
-    g->prefix_blocks = g->spec.prefix_tokens / g->spec.block_size;
+    g->prefix_blocks = MIN(g->spec.prefix_tokens / g->spec.block_size, OCT_TRACE_GEN_BLOCKS_MAX);
   g->next_id = g->prefix_blocks * g->spec.prefix_count;
   oct_trace_facts facts = {.format = OCT_TRACE_FORMAT_GENERATED,
                            .concurrency = g->spec.concurrency};
