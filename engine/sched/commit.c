@@ -62,7 +62,7 @@ let_go(oct_engine *engine, oct_seq *seq) {
     G_GNUC_FALLTHROUGH;
   case OCT_SEQ_RUNNING:
     oct_seq_leave(engine, seq);
-    oct_kv_release_device(engine, seq, seq->last_step);
+    oct_kv_release_device(engine, seq, seq->epoch);
     break;
   case OCT_SEQ_OFFLOADING:
     d->n_preempting--;

@@ -102,7 +102,7 @@ unhook(oct_engine *engine, oct_seq *seq) {
   seq->no_offload = seq->reload_void = FALSE;
   for (guint32 g = 0; g < OCT_GROUPS; g++)
     seq->restore[g] = OCT_POOL_NONE;
-  seq->last_step = seq->depends_on = seq->void_until = 0;
+  seq->last_step = seq->epoch = seq->depends_on = seq->void_until = 0;
   if (seq->state == OCT_SEQ_ENDED)
     return;
   if (seq->state == OCT_SEQ_WAITING) { /* its queue entry stays */

@@ -85,6 +85,7 @@ catch_up(oct_seq *s, guint32 steps) {
   s->sched += behind;
   s->done += behind;
   s->last_step += behind;
+  s->epoch = s->last_step;
   s->computed_max = s->done;
   s->forwarded = steps;
 }

@@ -47,13 +47,15 @@ typedef struct oct_seq {
   oct_seq_state state;
   guint32 domain;
   guint32 slot;      /* OCT_NO_INDEX without one */
-  gboolean fresh;    /* the slot has not run a slice of this sequence: no token on the device */
+  gboolean fresh;    /* the slot has not run a slice of this sequence */
+  gboolean sampled;  /* it has sampled one: the last token is on the device */
   guint32 announced; /* pages the slot's table on the device knows; and its state slots */
   guint32 sched, done, target;
   guint32 n_out, in_flight_out, max_out;
   guint32 unfinished;   /* steps in flight that name it */
   guint32 copies;       /* transfers in flight that name it */
-  guint64 last_step;    /* latest step that names it */
+  guint64 last_step;    /* latest step that has a slice of it */
+  guint64 epoch;        /* latest step that may touch its memory: copies included */
   guint64 depends_on;   /* latest step that wrote a page or snapshot it took from the prefix index */
   guint32 retries;
   guint64 void_until;   /* results of steps up to this one are dropped (a fault made them void) */

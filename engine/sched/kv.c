@@ -171,7 +171,7 @@ oct_kv_slide(oct_engine *engine, oct_seq *seq, guint32 position) {
     if (live <= seq->first_live[g])
       continue;
     for (guint32 i = seq->first_live[g]; i < live; i++)
-      oct_pool_unref(d->device[g], seq->table[g][i], seq->last_step);
+      oct_pool_unref(d->device[g], seq->table[g][i], seq->epoch);
     seq->first_live[g] = live;
     if (!seq->fresh) {
       oct_page_change *c = oct_step_add_change(engine->builder);
@@ -227,8 +227,10 @@ oct_kv_withdraw(oct_engine *engine, oct_seq *seq, guint32 from) {
 static gboolean
 found(const oct_kv_domain *d, guint32 g, oct_hash128 hash, gboolean *on_host) {
   *on_host = FALSE;
-  if (oct_pool_find(d->device[g], hash) != OCT_POOL_NONE)
-    return TRUE;
+  guint32 item = oct_pool_find(d->device[g], hash);
+  /* What the step being built writes is visible to later steps only. */
+  if (item != OCT_POOL_NONE)
+    return oct_pool_writer(d->device[g], item) < d->engine->next_number;
   *on_host = d->host[g] != NULL && oct_pool_find(d->host[g], hash) != OCT_POOL_NONE;
   return *on_host;
 }
@@ -320,42 +322,55 @@ take_page(oct_engine *engine, oct_seq *seq, guint32 g, guint32 i, oct_transfer *
     seq->table[g][i] = item;
 }
 
+/* The snapshot of a hit: restored from the device before the first slice, or loaded from the host straight
+ * into the sequence's own state slot. */
+static void
+take_snapshot(oct_engine *engine, oct_seq *seq, guint32 g, guint32 page, gboolean on_device,
+              oct_transfer **transfer) {
+  oct_kv_domain *d = &engine->domains[seq->domain];
+  if (on_device) {
+    guint32 item = oct_pool_find(d->device[g], seq->hashes[page]);
+    oct_pool_ref(d->device[g], item);
+    seq->restore[g] = item;
+    seq->depends_on = MAX(seq->depends_on, oct_pool_writer(d->device[g], item));
+    return;
+  }
+  guint32 host = oct_pool_find(d->host[g], seq->hashes[page]);
+  oct_assert(host != OCT_POOL_NONE && seq->has_state);
+  oct_pool_ref(d->host[g], host);
+  if (*transfer == NULL)
+    *transfer = oct_transfer_new(engine, OCT_TRANSFER_RELOAD, seq->domain, seq);
+  oct_transfer_item it = {.group = g, .device = seq->table[g][0], .host = host, .index = 0};
+  g_array_append_val((*transfer)->items, it);
+}
+
 void
 oct_kv_take_hit(oct_engine *engine, oct_seq *seq, const oct_hit *hit, oct_transfer **transfer) {
   *transfer = NULL;
-  if (hit->pages == 0)
-    return;
   oct_seq_reserve_pages(engine, seq, hit->pages);
   oct_kv_domain *d = &engine->domains[seq->domain];
-  /* References on what is there first: taking a page for a reload may evict. */
-  for (int reload = 0; reload < 2; reload++)
-    for (guint32 g = 0; g < engine->n_groups; g++) {
+  /* References on what is on the device first: taking an item may evict. */
+  for (int on_device = 1; on_device >= 0; on_device--) {
+    if (!on_device) {
+      gboolean state = oct_kv_take_state(engine, seq);
+      oct_assert(state);
+    }
+    for (guint32 g = 0; g < engine->n_groups && hit->pages > 0; g++) {
       gboolean state = engine->is_state[g];
       guint32 first = state ? hit->pages - 1 : first_needed(engine, g, hit->pages);
+      for (guint32 i = first; i < hit->pages; i++) {
+        gboolean there = oct_pool_find(d->device[g], seq->hashes[i]) != OCT_POOL_NONE;
+        if (there != (on_device != 0))
+          continue;
+        if (state)
+          take_snapshot(engine, seq, g, i, on_device, transfer);
+        else
+          take_page(engine, seq, g, i, transfer);
+      }
       if (!state)
         seq->first_live[g] = first;
-      for (guint32 i = first; i < hit->pages; i++) {
-        guint32 there = oct_pool_find(d->device[g], seq->hashes[i]);
-        if ((there == OCT_POOL_NONE) != reload)
-          continue;
-        if (!state) {
-          take_page(engine, seq, g, i, transfer);
-        } else if (!reload) {
-          oct_pool_ref(d->device[g], there);
-          seq->restore[g] = there;
-          seq->depends_on = MAX(seq->depends_on, oct_pool_writer(d->device[g], there));
-        } else { /* straight into the sequence's own state slot */
-          guint32 host = oct_pool_find(d->host[g], seq->hashes[i]);
-          oct_assert(host != OCT_POOL_NONE && seq->has_state);
-          oct_pool_ref(d->host[g], host);
-          if (*transfer == NULL)
-            *transfer = oct_transfer_new(engine, OCT_TRANSFER_RELOAD, seq->domain, seq);
-          oct_transfer_item it = {
-              .group = g, .device = seq->table[g][0], .host = host, .index = 0};
-          g_array_append_val((*transfer)->items, it);
-        }
-      }
     }
+  }
   seq->n_pages = hit->pages;
   seq->n_indexed = hit->pages;
 }

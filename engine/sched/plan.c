@@ -19,6 +19,7 @@ oct_seq_enter(oct_engine *engine, oct_seq *seq, guint32 weight) {
   oct_assert(d->n_running < engine->config.max_num_seqs);
   seq->slot = engine->free_slots[--engine->n_free_slots];
   seq->fresh = TRUE;
+  seq->sampled = FALSE;
   seq->announced = 0;
   seq->weight = weight;
   d->weight += weight;
@@ -94,7 +95,7 @@ oct_preempt_finish(oct_engine *engine, oct_seq *seq) {
     return;
   engine->domains[seq->domain].n_preempting--;
   seq->no_offload = FALSE;
-  oct_kv_release_device(engine, seq, seq->last_step);
+  oct_kv_release_device(engine, seq, seq->epoch);
   oct_seq_restart(engine, seq);
 }
 
@@ -235,7 +236,7 @@ add_slice(oct_engine *engine, oct_seq *seq, guint32 n, gboolean samples, gboolea
                    .position = seq->sched,
                    .state_position =
                        engine->first_state_group >= 0 ? seq->sched : OCT_NO_INDEX};
-  if (!prefill && !seq->fresh)
+  if (!prefill && seq->sampled)
     s->source = OCT_SOURCE_DEVICE;
   else if (engine->config.carry_ids)
     s->source = OCT_SOURCE_IDS;
@@ -252,10 +253,11 @@ add_slice(oct_engine *engine, oct_seq *seq, guint32 n, gboolean samples, gboolea
   if (!prefill)
     f->n_decode++;
   seq->fresh = FALSE;
+  seq->sampled |= samples;
   seq->sched += n;
   seq->in_flight_out += samples;
   seq->unfinished++;
-  seq->last_step = step;
+  seq->last_step = seq->epoch = step;
   engine->tokens_left -= n;
   engine->slices_left--;
   if (prefill)
@@ -372,12 +374,14 @@ fork_child(oct_engine *engine, oct_seq *trunk, guint32 choice) {
                        .order = OCT_COPY_BEFORE,
                        .domain = (guint16)trunk->domain,
                        .group = (guint16)g,
-                       .from = trunk->table[g][i],
+                       .from = state && trunk->restore[g] != OCT_POOL_NONE ? trunk->restore[g]
+                                                                           : trunk->table[g][i],
                        .to = item};
       }
       child->table[g][i] = item;
     }
   }
+  child->epoch = trunk->epoch = engine->next_number;
   child->has_state = trunk->has_state;
   child->n_indexed = MIN(full, trunk->n_indexed);
   child->sched = child->done = trunk->sched;
@@ -548,8 +552,6 @@ admit(oct_engine *engine, oct_seq *seq) {
   oct_queue_remove(engine, seq);
   if (engine->policy->admitted != NULL)
     engine->policy->admitted(engine, seq);
-  gboolean state = oct_kv_take_state(engine, seq);
-  oct_assert(state);
   oct_transfer *transfer = NULL;
   if (seq->on_host) {
     oct_transfer_reload(engine, seq);

@@ -137,7 +137,7 @@ release_device_only(oct_engine *engine, oct_seq *seq) {
   guint32 n_pages = seq->n_pages, first_live[OCT_GROUPS];
   for (guint32 g = 0; g < OCT_GROUPS; g++)
     first_live[g] = seq->first_live[g];
-  oct_kv_release_device(engine, seq, seq->last_step);
+  oct_kv_release_device(engine, seq, seq->epoch);
   seq->n_pages = n_pages;
   for (guint32 g = 0; g < OCT_GROUPS; g++)
     seq->first_live[g] = first_live[g];
@@ -177,6 +177,8 @@ gboolean
 oct_transfer_reload(oct_engine *engine, oct_seq *seq) {
   oct_kv_domain *d = &engine->domains[seq->domain];
   oct_transfer *t = oct_transfer_new(engine, OCT_TRANSFER_RELOAD, seq->domain, seq);
+  gboolean has_state = oct_kv_take_state(engine, seq);
+  oct_assert(has_state);
   for (guint32 g = 0; g < engine->n_groups; g++) {
     gboolean state = engine->is_state[g];
     guint32 n = state ? 1 : seq->n_pages;
@@ -209,14 +211,14 @@ reloaded(oct_engine *engine, oct_transfer *t, gboolean failed) {
   }
   engine->stats.reloaded_pages += failed ? 0 : t->items->len;
   if (seq->state == OCT_SEQ_ENDED) {
-    oct_kv_release_device(engine, seq, seq->last_step);
+    oct_kv_release_device(engine, seq, seq->epoch);
     return;
   }
   d->n_reloading--;
   if (failed || seq->reload_void) {
     seq->reload_void = FALSE;
     oct_seq_leave(engine, seq);
-    oct_kv_release_device(engine, seq, seq->last_step);
+    oct_kv_release_device(engine, seq, seq->epoch);
     oct_seq_restart(engine, seq);
     if (seq->retries++ >= engine->config.retries_max)
       oct_request_end(engine, seq->request, OCT_END_FAILED);
@@ -228,6 +230,16 @@ reloaded(oct_engine *engine, oct_transfer *t, gboolean failed) {
 }
 
 /* ---------------------------------------------------------------- spill */
+
+/* Whether the host has a place for one more cached item: a free one, or one whose content is no longer on the
+ * device. To push out what is there as well would only move copies round and round. */
+static gboolean
+host_takes(const oct_pool *host, const oct_pool *device) {
+  if (oct_pool_count(host, OCT_ITEM_FREE) > 0)
+    return TRUE;
+  guint32 oldest = oct_pool_oldest(host);
+  return oldest != OCT_POOL_NONE && oct_pool_find(device, oct_pool_key(host, oldest)) == OCT_POOL_NONE;
+}
 
 /* The oldest cached items of a pool that the host does not have yet, into *t (made when needed). */
 static void
@@ -244,12 +256,12 @@ collect_spill(oct_engine *engine, guint32 domain, guint32 g, oct_transfer **t, g
     oct_hash128 key = oct_pool_key(device, item);
     if (oct_pool_find(host, key) != OCT_POOL_NONE)
       continue;
+    if (!host_takes(host, device))
+      return;
     *wanted = TRUE;
     if (t == NULL || (*t != NULL && (*t)->items->len >= SPILL_BATCH_MAX))
       return;
     guint32 to = oct_pool_take(host);
-    if (to == OCT_POOL_NONE)
-      return;
     if (*t == NULL)
       *t = oct_transfer_new(engine, OCT_TRANSFER_SPILL, domain, NULL);
     oct_pool_ref(device, item);

@@ -1,0 +1,228 @@
+#include "tests/engine/sched/rig.h"
+
+#include <string.h>
+
+#include "engine/base/rng.h"
+
+void
+rig_init(rig *r, oct_world *world) {
+  *r = (rig){.world = world, .check = TRUE, .events_max = 200000};
+  r->requests = g_ptr_array_new();
+}
+
+static void
+fail(rig *r, const char *what) {
+  if (r->failure == NULL)
+    r->failure = g_strdup(what);
+}
+
+static void
+on_tokens(void *user, oct_request_id id, void *request_user, guint32 choice, const guint32 *ids,
+          guint32 n, oct_time now) {
+  rig *r = user;
+  rig_request *q = request_user;
+  if (q->n_ends > 0 || (q->id != 0 && q->id != id) || now < r->now)
+    fail(r, "tokens came after the request had ended, or for another");
+  if (ids != NULL)
+    g_array_append_vals(q->tokens[choice], ids, n);
+}
+
+static void
+on_ended(void *user, const oct_request_record *record) {
+  rig *r = user;
+  rig_request *q = record->user;
+  if (q->n_ends++ > 0)
+    fail(r, "a request ended twice");
+  q->record = *record;
+}
+
+void
+rig_add_engine(rig *r, const oct_engine_config *config) {
+  r->configs[r->n_engines++] = *config;
+}
+
+static gboolean
+open_engines(rig *r) {
+  for (guint e = 0; e < r->n_engines; e++) {
+    oct_engine_config *c = &r->configs[e];
+    c->listener = (oct_listener){.user = r, .ended = on_ended};
+    if (c->carry_ids)
+      c->listener.tokens = on_tokens;
+    g_autoptr(GError) error = NULL;
+    r->engines[e] = oct_engine_new(r->world, c, &error);
+    if (r->engines[e] == NULL) {
+      fail(r, error->message);
+      return FALSE;
+    }
+  }
+  return TRUE;
+}
+
+static void
+close_engines(rig *r) {
+  if (r->failure == NULL && r->on_finish != NULL)
+    r->on_finish(r, r->user);
+  for (guint e = 0; e < r->n_engines && r->engines[e] != NULL; e++) {
+    oct_engine_get_stats(r->engines[e], &r->stats[e]);
+    g_clear_pointer(&r->engines[e], oct_engine_free);
+  }
+}
+
+rig_request *
+rig_add(rig *r, guint engine, const oct_request_params *params) {
+  rig_request *q = g_new0(rig_request, 1);
+  q->params = *params;
+  q->engine = engine;
+  q->params.user = q;
+  q->params.prompt_ids = g_memdup2(params->prompt_ids, params->prompt_tokens * sizeof(guint32));
+  q->params.page_ids = g_memdup2(params->page_ids, params->n_page_ids * sizeof(guint64));
+  for (int c = 0; c < 8; c++)
+    q->tokens[c] = g_array_new(FALSE, FALSE, sizeof(guint32));
+  g_ptr_array_add(r->requests, q);
+  return q;
+}
+
+rig_request *
+rig_request_at(const rig *r, guint i) {
+  return g_ptr_array_index(r->requests, i);
+}
+
+/* Hands in what has arrived and cancels what is due; returns the next such time. */
+static oct_time
+inputs(rig *r) {
+  oct_time next = OCT_TIME_NEVER;
+  for (guint i = 0; i < r->requests->len; i++) {
+    rig_request *q = rig_request_at(r, i);
+    if (q->id == 0 && !q->refused) {
+      if (q->params.arrival_ns > r->now) {
+        next = MIN(next, q->params.arrival_ns);
+        continue;
+      }
+      g_autoptr(GError) error = NULL;
+      if (r->route != NULL)
+        q->engine = r->route(r, q);
+      if (!oct_engine_submit(r->engines[q->engine], &q->params, &q->id, &error)) {
+        q->refused = TRUE;
+        q->refusal = g_strdup(error->message);
+      }
+    }
+    if (q->cancel_ns > 0 && q->n_ends == 0 && q->id != 0) {
+      if (q->cancel_ns > r->now)
+        next = MIN(next, q->cancel_ns);
+      else if (!oct_engine_cancel(r->engines[q->engine], q->id))
+        fail(r, "a live request could not be cancelled");
+    }
+  }
+  return next;
+}
+
+static gboolean
+all_ended(const rig *r) {
+  for (guint i = 0; i < r->requests->len; i++) {
+    const rig_request *q = rig_request_at(r, i);
+    if (!q->refused && q->n_ends == 0)
+      return FALSE;
+  }
+  return TRUE;
+}
+
+static void
+check(rig *r) {
+  for (guint e = 0; r->check && e < r->n_engines; e++) {
+    g_autoptr(GError) error = NULL;
+    if (!oct_engine_check(r->engines[e], &error))
+      fail(r, error->message);
+  }
+}
+
+static int
+loop(oct_world *world, void *arg) {
+  rig *r = arg;
+  gboolean open = open_engines(r);
+  while (open && r->failure == NULL) {
+    oct_time next_input = inputs(r), wake = next_input;
+    for (guint e = 0; e < r->n_engines; e++)
+      wake = MIN(wake, oct_engine_turn(r->engines[e], r->now, r->n_engines == 1 ? next_input : r->now));
+    check(r);
+    oct_event event;
+    if (!oct_world_next(world, wake, &event))
+      break;
+    r->now = event.time_ns;
+    if (r->n_events++ > r->events_max)
+      fail(r, "too many events: the engine makes no progress");
+    if (r->on_event != NULL && !r->on_event(r, &event, r->user))
+      continue;
+    for (guint e = 0; e < r->n_engines && event.instance != 0; e++)
+      if (oct_engine_instance(r->engines[e]) == event.instance) {
+        oct_engine_event(r->engines[e], &event);
+        break;
+      }
+    check(r);
+  }
+  if (r->failure == NULL && !all_ended(r))
+    fail(r, "the world is at rest but requests have not ended");
+  close_engines(r);
+  return 0;
+}
+
+void
+rig_run(rig *r) {
+  (void)oct_world_run(r->world, loop, r);
+}
+
+void
+rig_clear(rig *r) {
+  for (guint i = 0; i < r->requests->len; i++) {
+    rig_request *q = rig_request_at(r, i);
+    g_free((void *)q->params.prompt_ids);
+    g_free((void *)q->params.page_ids);
+    g_free(q->refusal);
+    for (int c = 0; c < 8; c++)
+      g_array_unref(q->tokens[c]);
+    g_free(q);
+  }
+  g_ptr_array_unref(r->requests);
+  g_free(r->failure);
+  oct_world_free(r->world);
+}
+
+oct_model_spec *
+rig_spec(const char *kind) {
+  const char *name = "smollm2-135m";
+  if (strcmp(kind, "hybrid") == 0)
+    name = "kimi-linear-48b-a3b";
+  else if (strcmp(kind, "window") == 0)
+    name = "gpt-oss-120b";
+  g_autoptr(GError) error = NULL;
+  oct_model_spec *spec = oct_model_spec_load(name, NULL, &error);
+  g_assert_no_error(error);
+  return spec;
+}
+
+void
+rig_config(oct_engine_config *config, const oct_model_spec *spec, guint32 pages, guint32 host) {
+  static const guint16 devices[64] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12,
+                                      13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25,
+                                      26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38};
+  oct_engine_config_default(config);
+  config->instance.label = "test";
+  config->instance.spec = spec;
+  config->instance.devices = devices;
+  config->max_model_len = 4096;
+  config->carry_ids = TRUE;
+  config->instance.check_tags = TRUE;
+  oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
+  config->instance.memory.n_groups =
+      oct_model_groups(spec, config->instance.kv_dtype, groups);
+  for (guint32 g = 0; g < config->instance.memory.n_groups; g++)
+    config->instance.memory.groups[g] = (oct_pool_plan){.n_device = pages, .n_host = host};
+  config->seed = 1;
+}
+
+guint32 *
+rig_prompt(const oct_model_spec *spec, guint64 seed, guint32 n) {
+  guint32 *ids = g_new(guint32, n);
+  for (guint32 i = 0; i < n; i++)
+    ids[i] = (guint32)(oct_mix64(seed * 1000003 + i) % (spec->vocab - 1000));
+  return ids;
+}

@@ -1,0 +1,288 @@
+/* The swarm: random clients, lengths, policies, memory sizes, layouts and faults, by seed. After every event
+ * the engine's books are checked, mock checks every page, state and lease, and in the end every request has
+ * ended exactly once, nothing is held, and a second run has written a byte-identical log.
+ *
+ *   test-swarm                     500 fixed seeds and 100 drawn from --fresh (printed)
+ *   test-swarm --seed N [--log F]  one of them, its event log into F
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backends/mock/mock.h"
+#include "engine/base/rng.h"
+#include "tests/engine/sched/rig.h"
+
+#define N_FIXED 500
+
+static guint64 only_seed;
+static gboolean have_seed;
+static char *log_path;
+static int fresh_seed = -1;
+
+typedef struct swarm {
+  guint64 seed;
+  oct_rng rng;
+  oct_model_spec *spec;
+  oct_engine_config config;
+  oct_mock_options mock;
+  guint32 n_requests;
+} swarm;
+
+static guint32
+pick(swarm *s, guint32 low, guint32 high) {
+  return low + (guint32)oct_rng_below(&s->rng, high - low + 1);
+}
+
+static gboolean
+chance(swarm *s, guint32 percent) {
+  return oct_rng_below(&s->rng, 100) < percent;
+}
+
+static void
+draw_layout(swarm *s, const char *kind) {
+  oct_parallel *p = &s->config.instance.parallel;
+  if (chance(s, 30))
+    p->pipeline = pick(s, 2, 4);
+  if (chance(s, 30))
+    p->data = pick(s, 2, 3);
+  if (strcmp(kind, "hybrid") == 0 && chance(s, 30)) {
+    p->tensor = 4;
+    p->decode_context = 1u << pick(s, 0, 2);
+  }
+}
+
+static void
+draw_config(swarm *s) {
+  static const char *const kinds[] = {"llama", "hybrid", "window"};
+  static const char *const policies[] = {"decode-first", "stage-aware", "vllm-v1", "priority",
+                                         "shortest-first"};
+  const char *kind = kinds[pick(s, 0, 2)];
+  s->spec = rig_spec(kind);
+  guint32 pages = chance(s, 50) ? pick(s, 12, 60) : pick(s, 60, 400);
+  guint32 host = chance(s, 50) ? pick(s, 4, 200) : 0;
+  rig_config(&s->config, s->spec, pages, host);
+  oct_engine_config *c = &s->config;
+  c->instance.block_size = 1u << pick(s, 2, 5);
+  draw_layout(s, kind);
+  c->max_num_seqs = pick(s, 1, 12);
+  c->max_num_batched_tokens = pick(s, c->max_num_seqs, 300);
+  c->run_ahead = pick(s, 0, 1);
+  c->submit_lead_ns = pick(s, 0, 2000000);
+  c->policy = policies[pick(s, 0, 4)];
+  c->preemption = chance(s, 30) ? OCT_PREEMPT_RECOMPUTE : OCT_PREEMPT_AUTO;
+  c->prefix_caching = chance(s, 75);
+  c->long_prefill_threshold = chance(s, 30) ? pick(s, 1, 64) : 0;
+  c->decode_gap_max_ns = pick(s, 1000000, 100000000);
+  if (chance(s, 50))
+    c->state_snapshot_interval = c->instance.block_size * c->instance.parallel.decode_context * pick(s, 1, 4);
+  c->retries_max = 3;
+  c->queue_max = chance(s, 20) ? pick(s, 1, 8) : 0;
+  c->seed = s->seed;
+  /* State slots: at least what the sequences that run at once need. */
+  oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
+  guint n = oct_model_groups(s->spec, c->instance.kv_dtype, groups);
+  for (guint g = 0; g < n; g++)
+    if (groups[g].kind == OCT_ATTENTION_KDA) {
+      c->instance.memory.groups[g].n_device = pick(s, 8, 40);
+      if (host > 0)
+        c->instance.memory.groups[g].n_host = pick(s, 1, 20);
+    }
+  oct_mock_options *m = &s->mock;
+  oct_mock_options_default(m);
+  m->shadow.seed = s->seed;
+  m->shadow.check_leases = TRUE;
+  m->fixed_ns = pick(s, 0, 3000000);
+  m->token_ns = pick(s, 0, 20000);
+  m->host_ns = chance(s, 50) ? pick(s, 0, 3000000) : 0;
+  m->copy_page_ns = pick(s, 0, 2000000);
+  m->copy_state_ns = pick(s, 0, 2000000);
+  s->n_requests = pick(s, 1, 40);
+}
+
+static void
+draw_requests(swarm *s, rig *r) {
+  oct_time arrival = 0;
+  gint64 gap = (gint64)pick(s, 1, 20) * 1000000;
+  guint32 families = pick(s, 1, 5), longest = pick(s, 2, 400);
+  for (guint32 i = 0; i < s->n_requests; i++) {
+    oct_request_params p;
+    oct_request_params_default(&p);
+    arrival += (gint64)oct_rng_exponential(&s->rng, (double)gap);
+    p.arrival_ns = arrival;
+    p.prompt_tokens = pick(s, 1, longest);
+    p.max_tokens = pick(s, 1, 80);
+    p.n = chance(s, 15) ? pick(s, 1, 4) : 1;
+    p.oracle_tokens = chance(s, 70) ? pick(s, 1, 80) : 0;
+    p.ignore_eos = chance(s, 10);
+    p.priority = (gint32)pick(s, 0, 2);
+    p.tenant = pick(s, 0, 3);
+    p.salt = chance(s, 20) ? 7 : 0;
+    p.seed = i + 1;
+    if (chance(s, 10))
+      p.deadline_ns = arrival + (gint64)pick(s, 1, 500) * 1000000;
+    g_autofree guint32 *ids = rig_prompt(s->spec, pick(s, 1, families), p.prompt_tokens);
+    if (chance(s, 50)) /* leaves its family somewhere */
+      for (guint32 k = pick(s, 0, p.prompt_tokens - 1); k < p.prompt_tokens; k++)
+        ids[k] = (ids[k] + i + 1) % (s->spec->vocab - 1000);
+    p.prompt_ids = ids;
+    rig_request *q = rig_add(r, 0, &p);
+    if (chance(s, 20))
+      q->cancel_ns = arrival + 1 + (gint64)pick(s, 0, 300) * 1000000;
+  }
+}
+
+/* What the mock or the engine found wrong ends the world with a FATAL fault. */
+static gboolean
+watch(rig *r, const oct_event *event, void *user) {
+  (void)user;
+  if (event->kind == OCT_EVENT_FAULT && event->fault->severity == OCT_SEVERITY_FATAL &&
+      r->failure == NULL)
+    r->failure = g_strdup(event->fault->message);
+  return TRUE;
+}
+
+static void
+check_at_rest(rig *r) {
+  const oct_engine_stats stats = r->stats[0];
+  guint64 ends = 0;
+  for (int i = 0; i < OCT_END_COUNT; i++)
+    ends += stats.ended[i];
+  for (guint32 g = 0; g < OCT_MODEL_GROUPS_MAX && r->failure == NULL; g++)
+    if (stats.pages_used[g] != 0)
+      r->failure = g_strdup_printf("%u pages of group %u are held by nobody", stats.pages_used[g], g);
+  if (r->failure == NULL && (ends != stats.accepted || stats.running != 0 || stats.waiting != 0))
+    r->failure = g_strdup("something is left although every request has ended");
+  for (guint i = 0; i < r->requests->len && r->failure == NULL; i++) {
+    const rig_request *q = rig_request_at(r, i);
+    guint32 kept = 0;
+    for (guint c = 0; c < 8; c++)
+      kept += q->tokens[c]->len;
+    if (!q->refused && kept != q->record.output_tokens)
+      r->failure = g_strdup_printf("request %u had %u tokens of %u", i, kept, q->record.output_tokens);
+    if (!q->refused && q->params.n == 1 && q->record.reason == OCT_END_STOP &&
+        q->params.oracle_tokens != 0 && q->record.output_tokens != q->params.oracle_tokens)
+      r->failure = g_strdup_printf("request %u stopped after %u tokens, not %u", i,
+                                   q->record.output_tokens, q->params.oracle_tokens);
+  }
+}
+
+static char *
+run_once(guint64 seed, oct_hash128 *digest, oct_engine_stats *stats) {
+  swarm s = {.seed = seed};
+  oct_rng_seed(&s.rng, seed, 1);
+  draw_config(&s);
+  g_autoptr(GError) error = NULL;
+  oct_world *world = oct_mock_world_new(&s.mock, &error);
+  g_assert_no_error(error);
+  oct_log *log = log_path != NULL ? oct_log_new_file(log_path, &error) : oct_log_new_digest();
+  g_assert_no_error(error);
+  s.config.log = log;
+  rig r;
+  rig_init(&r, world);
+  r.on_event = watch;
+  rig_add_engine(&r, &s.config);
+  draw_requests(&s, &r);
+  rig_run(&r);
+  if (r.failure == NULL)
+    check_at_rest(&r);
+  char *failure = r.failure == NULL ? NULL : g_strdup(r.failure);
+  *stats = r.stats[0];
+  rig_clear(&r);
+  *digest = oct_log_digest(log);
+  oct_log_free(log);
+  oct_model_spec_free(s.spec);
+  return failure;
+}
+
+static gboolean
+run_seed(guint64 seed, oct_engine_stats *stats) {
+  oct_hash128 first, second;
+  g_autofree char *failure = run_once(seed, &first, stats);
+  if (failure == NULL && log_path == NULL) {
+    oct_engine_stats again;
+    failure = run_once(seed, &second, &again);
+    if (failure == NULL && !oct_hash128_equal(first, second))
+      failure = g_strdup("two runs wrote different logs");
+  }
+  if (failure == NULL)
+    return TRUE;
+  g_test_message("seed %" G_GUINT64_FORMAT ": %s; run: test-swarm --seed %" G_GUINT64_FORMAT
+                 " --log swarm.log",
+                 seed, failure, seed);
+  return FALSE;
+}
+
+static void
+run_seeds(guint64 first, guint n) {
+  guint failed = 0;
+  oct_engine_stats sum = {0};
+  for (guint i = 0; i < n; i++) {
+    oct_engine_stats stats = {0};
+    failed += !run_seed(first + i, &stats);
+    sum.steps += stats.steps;
+    sum.preemptions += stats.preemptions;
+    sum.offloads += stats.offloads;
+    sum.reloads += stats.reloads;
+    sum.snapshot_hits += stats.snapshot_hits;
+    sum.cached_prompt_tokens += stats.cached_prompt_tokens;
+    sum.zombie_slices += stats.zombie_slices;
+  }
+  g_test_message("%u seeds: %" G_GUINT64_FORMAT " steps, %" G_GUINT64_FORMAT
+                 " preemptions, %" G_GUINT64_FORMAT " offloads, %" G_GUINT64_FORMAT
+                 " reloads, %" G_GUINT64_FORMAT " snapshot hits, %" G_GUINT64_FORMAT
+                 " cached tokens, %" G_GUINT64_FORMAT " zombies",
+                 n, sum.steps, sum.preemptions, sum.offloads, sum.reloads, sum.snapshot_hits,
+                 sum.cached_prompt_tokens, sum.zombie_slices);
+  g_assert_cmpuint(failed, ==, 0);
+  /* A swarm that never gets where it hurts proves nothing. */
+  if (n >= 100) {
+    g_assert_cmpuint(sum.preemptions, >, n);
+    g_assert_cmpuint(sum.offloads, >, n / 10);
+    g_assert_cmpuint(sum.snapshot_hits, >, n / 10);
+    g_assert_cmpuint(sum.zombie_slices, >, n / 10);
+  }
+}
+
+static void
+test_fixed(void) {
+  run_seeds(1, N_FIXED);
+}
+
+static void
+test_fresh(void) {
+  guint64 base = fresh_seed >= 0 ? (guint64)fresh_seed : (guint64)g_get_real_time() % 1000000000u;
+  g_test_message("fresh seeds from %" G_GUINT64_FORMAT, base + N_FIXED);
+  run_seeds(base + N_FIXED, 100);
+}
+
+static void
+test_one(void) {
+  oct_engine_stats stats;
+  g_assert_true(run_seed(only_seed, &stats));
+}
+
+int
+main(int argc, char **argv) {
+  for (int i = 1; i + 1 < argc; i++) {
+    if (strcmp(argv[i], "--seed") == 0 && g_ascii_isdigit(argv[i + 1][0])) {
+      only_seed = g_ascii_strtoull(argv[i + 1], NULL, 10);
+      have_seed = TRUE;
+      argv[i] = argv[i + 1] = (char *)"--verbose";
+    } else if (strcmp(argv[i], "--log") == 0) {
+      log_path = argv[i + 1];
+      argv[i] = argv[i + 1] = (char *)"--verbose";
+    } else if (strcmp(argv[i], "--fresh") == 0) {
+      fresh_seed = atoi(argv[i + 1]);
+      argv[i] = argv[i + 1] = (char *)"--verbose";
+    }
+  }
+  g_test_init(&argc, &argv, NULL);
+  if (have_seed) {
+    g_test_add_func("/sched/swarm/seed", test_one);
+  } else {
+    g_test_add_func("/sched/swarm/keeps-its-books-over-fixed-seeds", test_fixed);
+    g_test_add_func("/sched/swarm/keeps-its-books-over-fresh-seeds", test_fresh);
+  }
+  return g_test_run();
+}
