@@ -110,7 +110,8 @@ static const preset presets[] = {
     {{"mooncake-conversation",
       "long chat of Kimi: 2.28 sessions a second of 1.49 turns, one common block of 512 tokens. "
       "Poisson is assumed below the 3 s ticks of the record; the pause counts from the end of a "
-      "turn, in the record from its arrival",
+      "turn, in the record from its arrival; prompts come out 5 to 8 % longer in the mean than "
+      "recorded, whose long sessions have short prompts",
       "kvcache-ai/Mooncake FAST25-release/traces/conversation_trace.jsonl (Apache-2.0)"},
      {{"rate", "2.282"},
       {"input", MOONCAKE_INPUT},

@@ -9,7 +9,10 @@
 
 #define QUANTISED_TICK_NS 100000000 /* 0.1 s */
 
-G_DEFINE_QUARK(oct - trace - error - quark, oct_trace_error)
+GQuark
+oct_trace_error_quark(void) {
+  return g_quark_from_static_string("oct-trace-error-quark");
+}
 
 struct oct_trace {
   char *name;
