@@ -158,7 +158,8 @@ place_forward_pass(oct_timeline *t, oct_mock_flight *f, oct_time tokens) {
   for (guint32 s = 0; s < t->n_stages; s++) {
     stage *st = &t->stages[s];
     price p = stage_price(t, f, s);
-    oct_time begin = MAX(MAX(arrive, st->compute), place_before(t, f, s, ready, wait));
+    oct_time before = place_before(t, f, s, ready, wait);
+    oct_time begin = MAX(MAX(arrive, st->compute), before);
     gint64 copies = f->own_before_ns + f->step->missed[s] * o->expert_miss_ns;
     oct_time end = begin + copies + p.compute + p.memory + p.fixed;
     if (s == 0)
