@@ -111,8 +111,10 @@ next_turn(generator *g, oct_trace_request *out) {
     out->n_hash_ids = (guint32)MIN(prompt / g->spec.block_size, g->ids->len);
     out->n_output_hash_ids = g->ids->len - out->n_hash_ids;
     out->block_size = g->ids->len > 0 ? g->spec.block_size : 0;
-    out->hash_ids = (const guint64 *)(const void *)g->ids->data;
-    out->output_hash_ids = out->hash_ids + out->n_hash_ids;
+    if (g->ids->len > 0) { /* an empty array has no memory */
+      out->hash_ids = (const guint64 *)(const void *)g->ids->data;
+      out->output_hash_ids = out->hash_ids + out->n_hash_ids;
+    }
   }
   return TRUE;
 }

@@ -33,9 +33,9 @@
 #include "traces/trace.h"
 
 #define OCT_TRACE_GEN_PREFIXES_MAX    (1u << 20)
-#define OCT_TRACE_GEN_BLOCK_SIZE      64u /* when prefixes or turns are asked for and none is said */
+#define OCT_TRACE_GEN_BLOCK_SIZE      64u /* when prefixes or turns are asked for */
 #define OCT_TRACE_GEN_CONCURRENCY_MAX (1u << 20)
-#define OCT_TRACE_GEN_BLOCKS_MAX      (1u << 21) /* named per session: what a line of a file holds */
+#define OCT_TRACE_GEN_BLOCKS_MAX      (1u << 21) /* named per session: a line holds no more */
 
 typedef enum oct_trace_arrivals {
   OCT_TRACE_ARRIVALS_POISSON,

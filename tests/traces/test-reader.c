@@ -219,10 +219,12 @@ test_quantised(void) {
   g_autofree char *text = text_of(ticks, 6), *smooth = text_of(fine, 6);
   g_autoptr(oct_trace) trace = oct_test_open_text(text, NULL);
   g_autoptr(GPtrArray) rows = oct_test_read_all(trace);
+  g_assert_cmpuint(rows->len, ==, 6);
   g_assert_true(oct_trace_get_facts(trace)->quantised);
   g_assert_false(oct_trace_get_facts(trace)->spread);
   g_autoptr(oct_trace) other = oct_test_open_text(smooth, NULL);
   g_autoptr(GPtrArray) others = oct_test_read_all(other);
+  g_assert_cmpuint(others->len, ==, 6);
   g_assert_false(oct_trace_get_facts(other)->quantised);
 }
 
