@@ -1,0 +1,676 @@
+/* The world that goes wrong. fault.h says how.
+ *
+ * Each instance keeps its unfinished steps in order, with what is to become of each. A step that is
+ * to fail waits here until those before it have ended; every step submitted behind it before its
+ * fault is told fails with it. What must come later than the inner world says, or was never there,
+ * is held as an event with a time of its own, and next() gives whichever is first.
+ */
+#include "backends/fault/fault.h"
+
+#include <string.h>
+
+#include "engine/base/assert.h"
+#include "engine/base/rng.h"
+
+#define DEPTH_MAX 64
+
+typedef struct pending_step {
+  guint64 number, inner_number; /* inner 0: it was not handed on */
+  oct_inject fate;              /* OCT_INJECT_COUNT = none */
+  guint32 slice;
+  oct_time fails_ns; /* not handed on: not before this */
+  gboolean ended;    /* its STEP_DONE is held */
+} pending_step;
+
+typedef struct instance {
+  guint32 id;
+  oct_instance_config config; /* label and devices are not kept */
+  guint16 first_device;
+  guint32 depth;
+  guint64 last_number, last_inner;
+  guint64 n_copies, full_at; /* full_at: the step that was answered FULL */
+  pending_step steps[DEPTH_MAX];
+  guint32 n_steps;
+  oct_time held_until_ns; /* of the latest held STEP_DONE */
+  gboolean dead, hung;
+  GArray *late_tickets; /* guint64: of copies whose event is to be late */
+} instance;
+
+typedef struct held_event {
+  guint32 instance;
+  guint64 order;
+  oct_time time_ns;
+  oct_event event;
+  oct_fault fault;
+  guint8 *result; /* owned; STEP_DONE */
+} held_event;
+
+typedef struct fault_world {
+  oct_world base;
+  oct_world_ops ops;
+  oct_world *inner;
+  oct_fault_options options;
+  GPtrArray *instances; /* [id - 1], NULL when gone */
+  GPtrArray *held;      /* held_event */
+  held_event *told;     /* whose memory the last event borrows */
+  guint64 n_opens, order;
+  gboolean lost;
+  guint64 counts[OCT_INJECT_COUNT];
+  guint8 *record; /* a renumbered step */
+  gsize record_room;
+  oct_fault inner_fault;
+} fault_world;
+
+static fault_world *
+from_base(const oct_world *world) {
+  return (fault_world *)(void *)world;
+}
+
+static const char *const names[OCT_INJECT_COUNT] = {
+    "request", "step",   "step-final", "instance", "device",    "fatal",  "delay", "late",
+    "hang",    "number", "full",       "copy",     "copy-late", "ticket", "open"};
+
+const char *
+oct_inject_name(oct_inject kind) {
+  oct_assert(kind < OCT_INJECT_COUNT);
+  return names[kind];
+}
+
+oct_inject
+oct_inject_from_name(const char *name) {
+  guint kind = 0;
+  while (kind < OCT_INJECT_COUNT && strcmp(names[kind], name) != 0)
+    kind++;
+  return (oct_inject)kind;
+}
+
+void
+oct_fault_options_default(oct_fault_options *options) {
+  *options =
+      (oct_fault_options){.seed = 1, .delay_ns = 1000000, .late_ns = 10 * (gint64)1000000000};
+}
+
+/* ---------------------------------------------------------------- fates */
+
+typedef enum scope { SCOPE_STEP, SCOPE_COPY, SCOPE_OPEN } scope;
+
+static guint32
+scope_mask(scope which) {
+  guint32 opens = 1u << OCT_INJECT_OPEN;
+  guint32 copies = 1u << OCT_INJECT_COPY | 1u << OCT_INJECT_COPY_LATE | 1u << OCT_INJECT_TICKET;
+  return which == SCOPE_STEP ? OCT_INJECT_ALL_STEPS : which == SCOPE_COPY ? copies : opens;
+}
+
+/* What becomes of step, copy or opening `number`: a function of the options alone. */
+static oct_inject
+fate_of(const fault_world *w, scope which, guint32 id, guint64 number) {
+  const oct_fault_options *o = &w->options;
+  guint32 allowed = scope_mask(which);
+  for (guint32 i = 0; i < o->n_script; i++)
+    if ((allowed >> o->script[i].kind & 1) != 0 && o->script[i].at == number &&
+        (o->script[i].instance == 0 || o->script[i].instance == id))
+      return o->script[i].kind;
+  allowed &= o->kinds;
+  if (allowed == 0 || o->rate <= 0)
+    return OCT_INJECT_COUNT;
+  guint64 x = oct_mix64(oct_mix64(oct_mix64(o->seed) + id) + number * 4 + which);
+  if ((double)(x >> 11) * 0x1p-53 >= o->rate)
+    return OCT_INJECT_COUNT;
+  guint32 n = (guint32)(oct_mix64(x) % (guint32)__builtin_popcount(allowed));
+  for (guint kind = 0; kind < OCT_INJECT_COUNT; kind++)
+    if ((allowed >> kind & 1) != 0 && n-- == 0)
+      return (oct_inject)kind;
+  return OCT_INJECT_COUNT;
+}
+
+static gboolean
+fails_step(oct_inject fate) {
+  return fate == OCT_INJECT_STEP || fate == OCT_INJECT_STEP_FINAL;
+}
+
+static gboolean
+loses_instance(oct_inject fate) {
+  return fate == OCT_INJECT_INSTANCE || fate == OCT_INJECT_DEVICE || fate == OCT_INJECT_FATAL;
+}
+
+/* ---------------------------------------------------------------- held events */
+
+static void
+free_held(gpointer data) {
+  held_event *h = data;
+  g_free(h->result);
+  g_free(h);
+}
+
+static held_event *
+hold(fault_world *w, guint32 id, oct_event_kind kind, guint64 number, oct_time time_ns) {
+  held_event *h = g_new0(held_event, 1);
+  h->instance = id;
+  h->order = w->order++;
+  h->time_ns = time_ns;
+  h->event = (oct_event){.kind = kind, .instance = id, .number = number};
+  g_ptr_array_add(w->held, h);
+  return h;
+}
+
+static void
+hold_fault(fault_world *w, guint32 id, oct_severity severity, guint64 number, guint32 slice,
+           gboolean retryable, oct_time time_ns, const char *what) {
+  held_event *h = hold(w, id, OCT_EVENT_FAULT, number, time_ns);
+  h->fault = (oct_fault){.severity = severity,
+                         .device = OCT_NO_INDEX,
+                         .number = number,
+                         .slice = slice,
+                         .retryable = retryable};
+  g_snprintf(h->fault.message, sizeof h->fault.message, "injected: %s", what);
+}
+
+static void
+drop_held(fault_world *w, guint32 id) {
+  for (guint32 i = w->held->len; i-- > 0;) {
+    held_event *h = w->held->pdata[i];
+    if (h->instance == id)
+      g_ptr_array_remove_index(w->held, i);
+  }
+}
+
+/* Index of the held event that is due first, or held->len. */
+static guint32
+first_held(const fault_world *w) {
+  guint32 best = w->held->len;
+  for (guint32 i = 0; i < w->held->len; i++) {
+    const held_event *h = w->held->pdata[i];
+    const held_event *b = best < w->held->len ? w->held->pdata[best] : NULL;
+    if (b == NULL || h->time_ns < b->time_ns || (h->time_ns == b->time_ns && h->order < b->order))
+      best = i;
+  }
+  return best;
+}
+
+/* ---------------------------------------------------------------- instances */
+
+static instance *
+find(const fault_world *w, guint32 id) {
+  return id >= 1 && id <= w->instances->len ? w->instances->pdata[id - 1] : NULL;
+}
+
+static void
+free_instance(fault_world *w, instance *in) {
+  w->instances->pdata[in->id - 1] = NULL;
+  g_array_unref(in->late_tickets);
+  g_free(in);
+}
+
+static gboolean
+refuse_lost(const fault_world *w, guint32 id, GError **error) {
+  const instance *in = find(w, id);
+  if (!w->lost && (in == NULL || !in->dead))
+    return FALSE;
+  g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_DEVICE, "injected: %s is lost",
+              w->lost ? "the world" : "the instance");
+  return TRUE;
+}
+
+static gboolean
+fault_open(oct_world *world, const oct_instance_config *config, guint32 *id, GError **error) {
+  fault_world *w = from_base(world);
+  if (refuse_lost(w, 0, error) || !oct_world_open(w->inner, config, id, error))
+    return FALSE;
+  while (w->instances->len < *id)
+    g_ptr_array_add(w->instances, NULL);
+  if (fate_of(w, SCOPE_OPEN, *id, ++w->n_opens) == OCT_INJECT_OPEN) {
+    w->counts[OCT_INJECT_OPEN]++;
+    oct_world_close(w->inner, *id);
+    hold_fault(w, *id, OCT_SEVERITY_INSTANCE, 0, 0, FALSE, world->now_ns + w->options.delay_ns,
+               "opening failed");
+    held_event *h = w->held->pdata[w->held->len - 1];
+    h->event.kind = OCT_EVENT_OPEN_FAILED;
+    return TRUE;
+  }
+  instance *in = g_new0(instance, 1);
+  in->id = *id;
+  in->config = *config;
+  in->config.label = NULL;
+  in->first_device = config->devices[0];
+  in->config.devices = NULL;
+  in->late_tickets = g_array_new(FALSE, FALSE, sizeof(guint64));
+  w->instances->pdata[*id - 1] = in;
+  return TRUE;
+}
+
+static void
+fault_close(oct_world *world, guint32 id) {
+  fault_world *w = from_base(world);
+  instance *in = find(w, id);
+  drop_held(w, id);
+  if (in == NULL)
+    return;
+  free_instance(w, in);
+  oct_world_close(w->inner, id);
+}
+
+/* ---------------------------------------------------------------- steps */
+
+static void
+lose(fault_world *w, instance *in, oct_inject fate, oct_time time_ns) {
+  oct_severity severity = fate == OCT_INJECT_FATAL ? OCT_SEVERITY_FATAL : OCT_SEVERITY_INSTANCE;
+  w->lost |= fate == OCT_INJECT_FATAL;
+  if (w->lost)
+    g_ptr_array_set_size(w->held, 0);
+  drop_held(w, in->id);
+  hold_fault(w, in->id, severity, 0, 0, FALSE, time_ns,
+             fate == OCT_INJECT_DEVICE  ? "device lost"
+             : fate == OCT_INJECT_FATAL ? "world lost"
+                                        : "instance lost");
+  if (fate == OCT_INJECT_DEVICE)
+    ((held_event *)w->held->pdata[w->held->len - 1])->fault.device = in->first_device;
+  in->dead = TRUE;
+  in->n_steps = 0;
+}
+
+/* Hands the step on under the inner world's number. */
+static oct_submit
+hand_on(fault_world *w, instance *in, const oct_step *step, GError **error) {
+  if (step->number == in->last_inner + 1)
+    return oct_world_submit(w->inner, in->id, step, error);
+  if (step->bytes > w->record_room) {
+    w->record_room = MAX(step->bytes, 2 * w->record_room);
+    w->record = g_realloc(w->record, w->record_room);
+  }
+  memcpy(w->record, step, step->bytes);
+  oct_step *renumbered = (oct_step *)(void *)w->record;
+  renumbered->number = in->last_inner + 1;
+  return oct_world_submit(w->inner, in->id, renumbered, error);
+}
+
+/* A step that is not handed on would not be looked at by the inner world: it is here. */
+static gboolean
+check_step(const instance *in, const oct_step *step, GError **error) {
+  if (step->number != in->last_number + 1) {
+    g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_RECORD,
+                "step.number is %" G_GUINT64_FORMAT ", must be %" G_GUINT64_FORMAT, step->number,
+                in->last_number + 1);
+    return FALSE;
+  }
+  return oct_step_check(step, step->bytes, &in->config, error);
+}
+
+static oct_submit
+fault_submit(oct_world *world, guint32 id, const oct_step *step, GError **error) {
+  fault_world *w = from_base(world);
+  instance *in = find(w, id);
+  if (refuse_lost(w, id, error))
+    return OCT_SUBMIT_REFUSED;
+  if (in == NULL || in->depth == 0)
+    return oct_world_submit(w->inner, id, step, error); /* which says what is wrong */
+  if (in->n_steps >= in->depth)
+    return OCT_SUBMIT_FULL;
+  if (!check_step(in, step, error))
+    return OCT_SUBMIT_REFUSED;
+  oct_inject fate = fate_of(w, SCOPE_STEP, id, step->number);
+  if (fate == OCT_INJECT_FULL) {
+    if (in->n_steps > 0 && in->full_at != step->number) {
+      in->full_at = step->number;
+      w->counts[fate]++;
+      return OCT_SUBMIT_FULL;
+    }
+    fate = OCT_INJECT_COUNT;
+  }
+  pending_step *last = in->n_steps > 0 ? &in->steps[in->n_steps - 1] : NULL;
+  gboolean behind_failure = last != NULL && last->inner_number == 0;
+  if (behind_failure || (fate == OCT_INJECT_REQUEST && step->n_slices == 0))
+    fate = OCT_INJECT_COUNT;
+  pending_step next = {.number = step->number, .fate = fate};
+  if (behind_failure) {
+    next.fate = OCT_INJECT_STEP;
+    next.fails_ns = last->fails_ns;
+  } else if (fails_step(fate)) {
+    next.fails_ns = world->now_ns + w->options.delay_ns;
+  } else {
+    oct_submit answer = hand_on(w, in, step, error);
+    if (answer != OCT_SUBMIT_OK)
+      return answer;
+    next.inner_number = ++in->last_inner;
+  }
+  in->last_number++;
+  if (fate != OCT_INJECT_COUNT)
+    w->counts[fate]++;
+  if (fate == OCT_INJECT_REQUEST)
+    next.slice = (guint32)(oct_mix64(w->options.seed + step->number) % step->n_slices);
+  in->steps[in->n_steps++] = next;
+  in->hung |= fate == OCT_INJECT_HANG;
+  if (fate == OCT_INJECT_NUMBER)
+    (void)hold(w, id, OCT_EVENT_STEP_DONE, step->number + 1000, world->now_ns);
+  /* Half of the losses come at once, half when the step should end. */
+  if (loses_instance(fate) && oct_mix64(w->options.seed + step->number) % 2 == 0)
+    lose(w, in, fate, world->now_ns);
+  return OCT_SUBMIT_OK;
+}
+
+static void
+pop_step(instance *in) {
+  in->n_steps--;
+  memmove(&in->steps[0], &in->steps[1], in->n_steps * sizeof in->steps[0]);
+}
+
+/* Oldest steps that are to fail, and whose time has come. */
+static void
+fail_steps(fault_world *w, oct_time now) {
+  for (guint32 i = 0; i < w->instances->len; i++) {
+    instance *in = w->instances->pdata[i];
+    while (in != NULL && in->n_steps > 0 && in->steps[0].inner_number == 0 &&
+           in->steps[0].fails_ns <= now) {
+      gboolean retryable = in->steps[0].fate == OCT_INJECT_STEP;
+      hold_fault(w, in->id, OCT_SEVERITY_STEP, in->steps[0].number, 0, retryable, now,
+                 retryable ? "step failed" : "step failed for good");
+      pop_step(in);
+    }
+  }
+}
+
+static oct_time
+next_failure(const fault_world *w) {
+  oct_time first = OCT_TIME_NEVER;
+  for (guint32 i = 0; i < w->instances->len; i++) {
+    const instance *in = w->instances->pdata[i];
+    if (in != NULL && in->n_steps > 0 && in->steps[0].inner_number == 0)
+      first = MIN(first, in->steps[0].fails_ns);
+  }
+  return first;
+}
+
+/* ---------------------------------------------------------------- copies and masks */
+
+static oct_submit
+fault_copy(oct_world *world, guint32 id, guint64 ticket, const oct_copy *copies, guint32 n_copies,
+           GError **error) {
+  fault_world *w = from_base(world);
+  instance *in = find(w, id);
+  if (refuse_lost(w, id, error))
+    return OCT_SUBMIT_REFUSED;
+  if (in == NULL)
+    return oct_world_copy(w->inner, id, ticket, copies, n_copies, error);
+  oct_inject fate = fate_of(w, SCOPE_COPY, id, in->n_copies + 1);
+  if (fate == OCT_INJECT_COPY) {
+    if (!oct_copies_check(copies, n_copies, &in->config, error))
+      return OCT_SUBMIT_REFUSED;
+    held_event *h = hold(w, id, OCT_EVENT_COPY_DONE, ticket, world->now_ns + w->options.delay_ns);
+    h->event.failed = 1;
+  } else {
+    oct_submit answer = oct_world_copy(w->inner, id, ticket, copies, n_copies, error);
+    if (answer != OCT_SUBMIT_OK)
+      return answer;
+  }
+  in->n_copies++;
+  if (fate != OCT_INJECT_COUNT)
+    w->counts[fate]++;
+  if (fate == OCT_INJECT_COPY_LATE)
+    g_array_append_val(in->late_tickets, ticket);
+  if (fate == OCT_INJECT_TICKET)
+    (void)hold(w, id, OCT_EVENT_COPY_DONE, ticket ^ (guint64)1 << 63, world->now_ns);
+  return OCT_SUBMIT_OK;
+}
+
+static gboolean
+fault_mask(oct_world *world, guint32 id, guint64 number, guint32 slice, const guint64 *bits,
+           guint32 n_words, GError **error) {
+  fault_world *w = from_base(world);
+  const instance *in = find(w, id);
+  if (refuse_lost(w, id, error))
+    return FALSE;
+  for (guint32 i = 0; in != NULL && i < in->n_steps; i++)
+    if (in->steps[i].number == number)
+      return in->steps[i].inner_number == 0 ||
+             oct_world_mask(w->inner, id, in->steps[i].inner_number, slice, bits, n_words, error);
+  if (in != NULL && number <= in->last_number)
+    return TRUE; /* it has ended */
+  return oct_world_mask(w->inner, id, number, slice, bits, n_words, error);
+}
+
+/* ---------------------------------------------------------------- events */
+
+static pending_step *
+by_inner_number(instance *in, guint64 inner_number) {
+  for (guint32 i = 0; i < in->n_steps; i++)
+    if (in->steps[i].inner_number == inner_number && inner_number != 0)
+      return &in->steps[i];
+  return NULL;
+}
+
+/* Holds the end of a step until its time, and after those before it. */
+static void
+hold_step_done(fault_world *w, instance *in, pending_step *p, const oct_event *event) {
+  const oct_step_result *r = event->result;
+  gint64 late = p->fate == OCT_INJECT_DELAY  ? w->options.delay_ns
+                : p->fate == OCT_INJECT_LATE ? w->options.late_ns
+                                             : 0;
+  oct_time time_ns = MAX(event->time_ns + late, in->held_until_ns);
+  in->held_until_ns = time_ns;
+  p->ended = TRUE;
+  if (p->fate == OCT_INJECT_REQUEST)
+    hold_fault(w, in->id, OCT_SEVERITY_REQUEST, p->number, p->slice, FALSE, time_ns,
+               "request failed");
+  held_event *h = hold(w, in->id, OCT_EVENT_STEP_DONE, p->number, time_ns);
+  h->result = g_memdup2(r, r->bytes);
+  if (p->fate == OCT_INJECT_REQUEST) {
+    oct_step_result *copy = (oct_step_result *)(void *)h->result;
+    oct_slice_result *s = (oct_slice_result *)(void *)(h->result + copy->slices) + p->slice;
+    s->flags |= OCT_RESULT_FAILED;
+    s->n_accepted = 0;
+    s->logprobs = OCT_NO_INDEX;
+  }
+}
+
+/* The inner world's event: TRUE when it goes to the engine as it is in *event. */
+static gboolean
+pass_on(fault_world *w, oct_event *event) {
+  instance *in = find(w, event->instance);
+  if (event->kind == OCT_EVENT_WAKE || event->kind == OCT_EVENT_TIMER)
+    return TRUE;
+  if (w->lost || in == NULL || in->dead)
+    return FALSE;
+  if (event->kind == OCT_EVENT_OPENED)
+    in->depth = MIN(event->capabilities->depth, DEPTH_MAX);
+  if (event->kind == OCT_EVENT_OPEN_FAILED)
+    free_instance(w, in);
+  if (event->kind == OCT_EVENT_COPY_DONE) {
+    for (guint32 i = 0; i < in->late_tickets->len; i++)
+      if (g_array_index(in->late_tickets, guint64, i) == event->number) {
+        g_array_remove_index(in->late_tickets, i);
+        held_event *h = hold(w, in->id, OCT_EVENT_COPY_DONE, event->number,
+                             event->time_ns + w->options.late_ns);
+        h->event.failed = event->failed;
+        return FALSE;
+      }
+    return TRUE;
+  }
+  if (event->kind == OCT_EVENT_FAULT && event->fault->number != 0) {
+    const pending_step *p = by_inner_number(in, event->fault->number);
+    w->inner_fault = *event->fault;
+    w->inner_fault.number = p != NULL ? p->number : 0;
+    event->fault = &w->inner_fault;
+    return TRUE;
+  }
+  if (event->kind != OCT_EVENT_STEP_DONE && event->kind != OCT_EVENT_MASK_WANTED)
+    return TRUE;
+  pending_step *p = by_inner_number(in, event->number);
+  oct_assert(p != NULL);
+  if (event->kind == OCT_EVENT_MASK_WANTED) {
+    event->number = p->number;
+    return TRUE;
+  }
+  /* What a hung step keeps waiting ends no more either; what was before it does. */
+  for (const pending_step *q = in->steps; in->hung && q <= p; q++)
+    if (q->fate == OCT_INJECT_HANG)
+      return FALSE;
+  if (loses_instance(p->fate)) {
+    lose(w, in, p->fate, event->time_ns);
+    return FALSE;
+  }
+  if (p->fate == OCT_INJECT_COUNT && in->held_until_ns <= event->time_ns && p == in->steps) {
+    event->number = p->number;
+    pop_step(in);
+    return TRUE;
+  }
+  hold_step_done(w, in, p, event);
+  return FALSE;
+}
+
+static void
+tell_held(fault_world *w, guint32 index, oct_time now, oct_event *event) {
+  held_event *h = g_ptr_array_steal_index(w->held, index);
+  w->told = h;
+  *event = h->event;
+  event->time_ns = MAX(h->time_ns, now);
+  if (h->event.kind == OCT_EVENT_FAULT || h->event.kind == OCT_EVENT_OPEN_FAILED)
+    event->fault = &h->fault;
+  instance *in = find(w, h->instance);
+  if (h->event.kind != OCT_EVENT_STEP_DONE)
+    return;
+  if (h->result == NULL) {
+    /* A step that never was: an empty result. */
+    h->result = g_malloc0(sizeof(oct_step_result));
+    oct_step_result *r = (oct_step_result *)(void *)h->result;
+    r->bytes = r->slices = r->tokens = r->logprobs = r->experts = sizeof *r;
+    r->start_ns = r->end_ns = event->time_ns;
+  } else {
+    oct_assert(in != NULL && in->steps[0].number == h->event.number && in->steps[0].ended);
+    pop_step(in);
+  }
+  event->result = (const oct_step_result *)(const void *)h->result;
+}
+
+static gboolean
+fault_next(oct_world *world, oct_time until_ns, oct_event *event) {
+  fault_world *w = from_base(world);
+  if (w->told != NULL)
+    free_held(w->told);
+  w->told = NULL;
+  for (;;) {
+    /* Never back in time, whatever the inner world did meanwhile. */
+    oct_time now = MAX(world->now_ns, w->inner->now_ns);
+    fail_steps(w, now);
+    guint32 first = first_held(w);
+    oct_time due = next_failure(w);
+    if (first < w->held->len)
+      due = MIN(due, ((held_event *)w->held->pdata[first])->time_ns);
+    if (first < w->held->len && due <= now && due <= until_ns) {
+      tell_held(w, first, now, event);
+      return TRUE;
+    }
+    memset(event, 0, sizeof *event);
+    if (!oct_world_next(w->inner, MIN(until_ns, due), event))
+      return FALSE;
+    if (event->kind == OCT_EVENT_TIMER && due <= until_ns && due <= event->time_ns)
+      continue; /* something of ours is due, and comes before the timer */
+    if (pass_on(w, event))
+      return TRUE;
+  }
+}
+
+static gboolean
+fault_forward(oct_world *world, guint32 id, const oct_forward *forward, oct_forwarded *forwarded) {
+  fault_world *w = from_base(world);
+  instance *in = find(w, id);
+  if (w->lost || in == NULL || in->dead || in->n_steps != 1 || w->held->len > 0 ||
+      in->steps[0].inner_number == 0 || in->steps[0].fate != OCT_INJECT_COUNT || in->hung ||
+      next_failure(w) != OCT_TIME_NEVER)
+    return FALSE;
+  if (fate_of(w, SCOPE_STEP, id, in->steps[0].number + 1) != OCT_INJECT_COUNT)
+    return FALSE;
+  if (!oct_world_forward(w->inner, id, forward, forwarded))
+    return FALSE;
+  in->steps[0].number++;
+  in->steps[0].inner_number++;
+  in->last_number++;
+  in->last_inner++;
+  return TRUE;
+}
+
+/* ---------------------------------------------------------------- the world */
+
+typedef struct run_call {
+  fault_world *w;
+  oct_world_fn fn;
+  void *arg;
+} run_call;
+
+static int
+run_inner(oct_world *inner, void *arg) {
+  run_call *call = arg;
+  (void)inner;
+  return call->fn(&call->w->base, call->arg);
+}
+
+static int
+fault_run(oct_world *world, oct_world_fn fn, void *arg) {
+  fault_world *w = from_base(world);
+  run_call call = {w, fn, arg};
+  return oct_world_run(w->inner, run_inner, &call);
+}
+
+static void
+fault_wake(oct_world *world) {
+  oct_world_wake(from_base(world)->inner);
+}
+
+static void
+fault_free(oct_world *world) {
+  fault_world *w = from_base(world);
+  for (guint32 i = 0; i < w->instances->len; i++)
+    oct_assert(w->instances->pdata[i] == NULL);
+  oct_world_free(w->inner);
+  g_ptr_array_unref(w->instances);
+  g_ptr_array_unref(w->held);
+  if (w->told != NULL)
+    free_held(w->told);
+  g_free(w->record);
+  g_free(w);
+}
+
+oct_world *
+oct_fault_world_new(oct_world *inner, const oct_fault_options *options, GError **error) {
+  gboolean fine = options->rate >= 0 && options->rate <= 1 && options->delay_ns >= 0 &&
+                  options->late_ns >= 0 && options->n_script <= OCT_INJECT_SCRIPT_MAX &&
+                  options->kinds < 1u << OCT_INJECT_COUNT;
+  for (guint32 i = 0; fine && i < options->n_script; i++)
+    fine = options->script[i].kind < OCT_INJECT_COUNT && options->script[i].at >= 1;
+  if (!fine) {
+    g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG,
+                "fault: rate is %g (0 to 1), delay_ns %" G_GINT64_FORMAT
+                ", late_ns %" G_GINT64_FORMAT
+                " (>= 0), kinds %#x, %u script lines (limit %u, from 1)",
+                options->rate, options->delay_ns, options->late_ns, options->kinds,
+                options->n_script, OCT_INJECT_SCRIPT_MAX);
+    oct_world_free(inner);
+    return NULL;
+  }
+  fault_world *w = g_new0(fault_world, 1);
+  w->ops = (oct_world_ops){
+      .name = "fault",
+      .abi = OCT_BACKEND_ABI,
+      .clock = inner->ops->clock,
+      .free = fault_free,
+      .run = fault_run,
+      .wake = fault_wake,
+      .open = fault_open,
+      .close = fault_close,
+      .submit = fault_submit,
+      .copy = fault_copy,
+      .mask = inner->ops->mask != NULL ? fault_mask : NULL,
+      .next = fault_next,
+      .forward = inner->ops->forward != NULL ? fault_forward : NULL,
+  };
+  oct_world_init(&w->base, &w->ops);
+  w->inner = inner;
+  w->options = *options;
+  w->instances = g_ptr_array_new();
+  w->held = g_ptr_array_new_with_free_func(free_held);
+  return &w->base;
+}
+
+guint64
+oct_fault_world_count(const oct_world *world, oct_inject kind) {
+  oct_assert(kind < OCT_INJECT_COUNT);
+  return from_base(world)->counts[kind];
+}
