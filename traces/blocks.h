@@ -1,16 +1,16 @@
 /* From a trace's hash blocks to the KV pages of an engine.
  *
- * A page id names the token content of page p, tokens [p * page_tokens, (p + 1) * page_tokens) of
- * prompt followed by output. Two pages of two requests have equal ids when the trace says that
- * their content is equal; an engine that chains ids over the pages before (engine/base/hash.h), as
- * its prefix index does over token ids, then finds exactly the shared prefixes that the trace
- * records. For formats whose ids hash one block each and not the prefix (bailian) the chaining is
- * what makes them safe.
+ * A page id names all content up to and including page p, tokens [0, (p + 1) * page_tokens) of
+ * prompt followed by output. Pages of two requests have equal ids exactly when the trace says that
+ * this content is equal, so that a prefix index over page ids finds the shared prefixes that the
+ * trace records. The ids are chained over the pages for that, which makes formats safe whose block
+ * ids hash one block each and not the prefix (bailian).
  *
  * The rule, for page size P and block size B:
- *   - A page is *known* when each of its tokens lies in a named block: in the prompt, in block
- *     k < n_hash_ids; in the output, in one of output_hash_ids. Its id mixes, over the blocks that
- *     it overlaps in order, (block id, first token in the block, end in the block).
+ *   - A page is *known* when each token up to its end lies in a named block: in the prompt, in
+ * block k < n_hash_ids; in the output, in one of output_hash_ids. Its id mixes that of the page
+ * before with, over the blocks that it overlaps in order, (block id, first token in the block, end
+ * in the block).
  *   - P = B: one block, one page. P divides B: B / P pages per block, told apart by their place.
  *     B divides P, or neither divides the other: the page mixes several blocks; it is known only
  *     when all of it is, so that up to P - 1 tokens of a shared prefix are lost at its end, as they
@@ -30,7 +30,8 @@
 
 #include "traces/trace.h"
 
-/* The id of page `page`; page_tokens >= 1. Pages past the end of the output are private. */
+/* The id of page `page`; page_tokens >= 1. Pages past the end of the output are private. Walks the
+ * pages before it: ask for many at once. */
 guint64 oct_trace_page_id(const oct_trace_request *request, guint64 page, guint32 page_tokens);
 
 /* Ids of pages [first, first + n) into out[n]. */

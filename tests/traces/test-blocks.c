@@ -28,6 +28,10 @@ test_pages_divide_blocks(void) {
     g_assert_cmpuint(oct_trace_page_id(&a, p, 16), ==, oct_trace_page_id(&b, p, 16));
   for (guint64 p = 4; p < 8; p++)
     g_assert_cmpuint(oct_trace_page_id(&a, p, 16), !=, oct_trace_page_id(&b, p, 16));
+  /* A block named like another's is not shared behind another prefix. */
+  static const guint64 c_ids[] = {9, 2, 3};
+  oct_trace_request c = request_of(2, 96, 10, 32, c_ids, 3);
+  g_assert_cmpuint(oct_trace_page_id(&a, 3, 16), !=, oct_trace_page_id(&c, 3, 16));
   /* The two halves of a block differ, and so do equal places of different blocks. */
   g_assert_cmpuint(oct_trace_page_id(&a, 0, 16), !=, oct_trace_page_id(&a, 1, 16));
   g_assert_cmpuint(oct_trace_page_id(&a, 0, 16), !=, oct_trace_page_id(&a, 2, 16));
@@ -73,6 +77,12 @@ test_private(void) {
   oct_trace_page_ids(&a, 1, 3, 16, ids);
   for (guint64 p = 0; p < 3; p++)
     g_assert_cmpuint(ids[p], ==, oct_trace_page_id(&a, p + 1, 16)); /* the same when asked again */
+  static const guint64 named[] = {7, 8};
+  oct_trace_request c = request_of(6, 100, 10, 32, named, 2);
+  guint64 some[5];
+  oct_trace_page_ids(&c, 2, 5, 16, some); /* from known pages into private ones */
+  for (guint64 p = 0; p < 5; p++)
+    g_assert_cmpuint(some[p], ==, oct_trace_page_id(&c, p + 2, 16));
 }
 
 /* The outputs that a turn leaves are the prompt of the next, whatever the page size. */
@@ -101,7 +111,7 @@ test_gap(void) {
   g_assert_cmpuint(oct_trace_known_tokens(&a), ==, 16);
 }
 
-/* Against the definition: content of a token is (block id, place), of a page its tokens. */
+/* Against the definition: content of a token is (block id, place), of a page all tokens so far. */
 static void
 test_definition(void) {
   oct_rng rng;
@@ -120,7 +130,7 @@ test_definition(void) {
     }
     guint64 p = oct_rng_below(&rng, 3);
     gboolean equal = TRUE;
-    for (guint64 t = p * page; t < (p + 1) * page && equal; t++)
+    for (guint64 t = 0; t < (p + 1) * page && equal; t++)
       for (guint i = 0; i < 2; i++)
         equal = equal && t < r[i].input_tokens && t / block < r[i].n_hash_ids &&
                 ids[0][t / block] == ids[1][t / block];
