@@ -18,7 +18,5 @@ typedef struct oct_trace_source_ops {
 /* Takes `source`. `facts` is a starting value, copied; limit 0: none. */
 oct_trace *oct_trace_new(const char *name, const oct_trace_source_ops *ops, void *source,
                          const oct_trace_facts *facts, guint64 limit);
-/* The facts a source was given by oct_trace_new(), for writing before the first row. */
-oct_trace_facts *oct_trace_facts_of(oct_trace *trace);
 
 #endif

@@ -45,11 +45,6 @@ oct_trace_new(const char *name, const oct_trace_source_ops *ops, void *source,
   return trace;
 }
 
-oct_trace_facts *
-oct_trace_facts_of(oct_trace *trace) {
-  return &trace->facts;
-}
-
 void
 oct_trace_close(oct_trace *trace) {
   if (trace == NULL)
