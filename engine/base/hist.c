@@ -44,8 +44,10 @@ high_of(guint bucket) {
 
 oct_hist *
 oct_hist_new(void) {
-  oct_hist *hist = g_new(oct_hist, 1);
-  oct_hist_reset(hist);
+  /* Zeroed by the allocator: buckets that are never used take no memory. */
+  oct_hist *hist = g_new0(oct_hist, 1);
+  hist->min = -1;
+  hist->max = -1;
   return hist;
 }
 
@@ -84,7 +86,7 @@ void
 oct_hist_merge(oct_hist *hist, const oct_hist *from) {
   if (from->count == 0)
     return;
-  for (guint i = 0; i < N_BUCKETS; i++)
+  for (guint i = bucket_of((guint64)from->min); i <= bucket_of((guint64)from->max); i++)
     hist->buckets[i] += from->buckets[i];
   if (hist->count == 0 || from->min < hist->min)
     hist->min = from->min;

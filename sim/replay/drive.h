@@ -1,0 +1,84 @@
+/* The loop of a replay: engines in one world, fed by a trace, watched by metrics.
+ *
+ * It is the driver that engine/sched/engine.h describes, with N engines: take the earliest event,
+ * hand it to its engine, hand over what has arrived, turn every engine that had something or is
+ * due. A request is sent to the replica with the fewest tokens to compute (equal: the lowest
+ * number). Host times are charged outside the engine: a request is handed over request_in_ns after
+ * its arrival, from which its times count, and a token reaches the client request_out_per_token_ns
+ * after the engine had it.
+ *
+ * Everything happens in virtual time and one order: equal configurations give equal event logs,
+ * byte for byte, with and without fast-forward, and whatever is sampled or written down.
+ */
+#ifndef OCT_SIM_REPLAY_DRIVE_H
+#define OCT_SIM_REPLAY_DRIVE_H
+
+#include <stdio.h>
+
+#include "sim/replay/feed.h"
+#include "sim/replay/metrics.h"
+#include "traces/dist.h"
+
+#define OCT_REPLICAS_MAX 64
+
+typedef struct oct_drive_progress {
+  oct_time now_ns;
+  guint64 sent, ended;
+} oct_drive_progress;
+
+typedef struct oct_drive_config {
+  /* Each replica's; devices, listener and seed are set by the driver. */
+  oct_engine_config engine;
+  guint32 n_replicas;
+  const guint16 *devices; /* [n_replicas x ranks]: device of each rank */
+  gint64 request_in_ns, request_out_per_token_ns;
+  /* What the scheduler is told of output lengths: the true one, else the trace's max_tokens, else
+   * drawn from `assume_max_tokens`, else (NULL) as much as the context allows. */
+  gboolean exact_lengths;
+  const oct_dist *assume_max_tokens;
+  guint64 seed;
+  oct_time
+      duration_ns; /* the window's end; load goes on until what arrived in it has ended. 0 = all */
+  oct_time warmup_ns; /* -1 = by rule */
+  oct_time sample_ns; /* 0 = OCT_METRICS_SAMPLE_NS */
+  oct_slo slo;
+  FILE *requests; /* one JSON line per request of the window's time, in order of their ends; NULL =
+                     none */
+  FILE *timeline; /* CSV, a row per interval; NULL = none */
+  oct_time timeline_ns;
+  /* Reads the counters of the world's resources: [*n] each; NULL = none. */
+  void (*read_use)(oct_world *world, guint *n, double *moved, gint64 *delayed_ns);
+  /* Both may be NULL. Now and then; and each request of the window's time as it ends. */
+  void (*progress)(void *user, const oct_drive_progress *progress);
+  void (*outcome)(void *user, guint64 index, const oct_outcome *outcome);
+  void *user;
+} oct_drive_config;
+
+typedef struct oct_drive_result {
+  oct_measured measured;
+  gboolean closed_loop;
+  guint32 concurrency;
+  oct_time span_ns;     /* until the last event */
+  oct_time load_end_ns; /* when the last request was sent */
+  guint64 sent, ended;  /* of the whole run; accepted ones that ended by themselves */
+  guint64 refused;
+  char first_refusal[256]; /* why the first one that was not "busy" was refused; "" = none */
+  guint64 unsized;         /* requests whose max_tokens nobody stated */
+  oct_engine_stats stats;  /* of the whole run, summed over replicas */
+  oct_hist *step_hist, *batch_hist; /* owned; whole run */
+  guint32 page_tokens;
+  guint32 n_groups;
+  gboolean is_state[OCT_MODEL_GROUPS_MAX];
+  /* Little's law on a drained run: time integral of the requests in the engines, and the sum of
+   * their residence times, each from its own books. */
+  double integral_request_s, residence_sum_s;
+} oct_drive_result;
+
+/* Runs inside oct_world_run(); the world is borrowed and is of no use for a second run. FALSE with
+ * *error: of the trace, the engine's config, or OCT_REPLAY_ERROR_STUCK. */
+gboolean oct_drive(oct_world *world, oct_rows *rows, guint32 concurrency,
+                   const oct_drive_config *config, oct_drive_result *result,
+                   GError **error) G_GNUC_WARN_UNUSED_RESULT;
+void oct_drive_result_clear(oct_drive_result *result);
+
+#endif

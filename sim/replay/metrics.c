@@ -1,0 +1,308 @@
+#include "sim/replay/metrics.h"
+
+#include <string.h>
+
+#include "engine/base/assert.h"
+
+#define HISTS (OCT_LATENCY_COUNT) /* of a batch; ITL's place holds the longest gaps */
+
+/* What arrived in one stretch of time, and the counters where it begins. */
+typedef struct batch {
+  gboolean begun; /* at_start is set */
+  oct_counters at_start;
+  guint64 requests, fates[OCT_FATE_COUNT], good, cut, input_tokens, output_tokens;
+  oct_hist *hists[HISTS]; /* NULL until something is recorded */
+} batch;
+
+struct oct_metrics {
+  oct_metrics_options options;
+  oct_time origin_ns, sample_ns; /* samples and borders: origin + k x sample */
+  guint n_samples;
+  oct_gauges samples[OCT_METRICS_SAMPLES_MAX];
+  batch batches[OCT_METRICS_BATCHES_MAX];
+  gboolean ended;
+  oct_counters at_end;
+};
+
+const char *
+oct_fate_name(oct_fate fate) {
+  static const char *const names[OCT_FATE_COUNT] = {"answered", "busy", "refused", "failed"};
+  oct_assert(fate < OCT_FATE_COUNT);
+  return names[fate];
+}
+
+void
+oct_counters_clear(oct_counters *counters) {
+  for (int h = 0; h < OCT_HIST_COUNT; h++)
+    oct_hist_free(counters->hists[h]);
+  g_free(counters->moved);
+  g_free(counters->delayed_ns);
+  memset(counters, 0, sizeof *counters);
+}
+
+/* ---------------------------------------------------------------- life cycle */
+
+oct_metrics *
+oct_metrics_new(const oct_metrics_options *options) {
+  oct_metrics *m = g_new0(oct_metrics, 1);
+  m->options = *options;
+  m->sample_ns = options->sample_ns > 0 ? options->sample_ns : OCT_METRICS_SAMPLE_NS;
+  m->origin_ns = MAX(options->warmup_ns, 0);
+  return m;
+}
+
+static void
+clear_batch(batch *b) {
+  oct_counters_clear(&b->at_start);
+  for (int h = 0; h < HISTS; h++)
+    oct_hist_free(b->hists[h]);
+  memset(b, 0, sizeof *b);
+}
+
+void
+oct_metrics_free(oct_metrics *m) {
+  if (m == NULL)
+    return;
+  for (guint i = 0; i < OCT_METRICS_BATCHES_MAX; i++)
+    clear_batch(&m->batches[i]);
+  oct_counters_clear(&m->at_end);
+  g_free(m);
+}
+
+/* ---------------------------------------------------------------- collecting */
+
+static void
+merge_hist(oct_hist **into, oct_hist **from) {
+  if (*into == NULL) {
+    *into = g_steal_pointer(from);
+    return;
+  }
+  if (*from != NULL)
+    oct_hist_merge(*into, *from);
+  g_clear_pointer(from, oct_hist_free);
+}
+
+static void
+merge_batches(batch *into, batch *from) {
+  into->requests += from->requests;
+  for (int f = 0; f < OCT_FATE_COUNT; f++)
+    into->fates[f] += from->fates[f];
+  into->good += from->good;
+  into->cut += from->cut;
+  into->input_tokens += from->input_tokens;
+  into->output_tokens += from->output_tokens;
+  for (int h = 0; h < HISTS; h++)
+    merge_hist(&into->hists[h], &from->hists[h]);
+  clear_batch(from);
+}
+
+/* Batches and samples of twice the length: pairs become one, every other sample goes. */
+static void
+double_length(oct_metrics *m) {
+  m->sample_ns *= 2;
+  for (guint i = 0; i < OCT_METRICS_BATCHES_MAX / 2; i++) {
+    batch pair = m->batches[2 * i];
+    memset(&m->batches[2 * i], 0, sizeof(batch));
+    merge_batches(&pair, &m->batches[2 * i + 1]);
+    m->batches[i] = pair;
+  }
+  for (guint i = 0; 2 * i < m->n_samples; i++)
+    m->samples[i] = m->samples[2 * i];
+  m->n_samples = (m->n_samples + 1) / 2;
+}
+
+oct_time
+oct_metrics_next_sample(const oct_metrics *m) {
+  return m->origin_ns + (gint64)m->n_samples * m->sample_ns;
+}
+
+void
+oct_metrics_advance(oct_metrics *m, oct_time now) {
+  while (oct_metrics_next_sample(m) < now) {
+    if (m->n_samples == OCT_METRICS_SAMPLES_MAX) {
+      double_length(m);
+      continue;
+    }
+    oct_gauges *sample = &m->samples[m->n_samples];
+    memset(sample, 0, sizeof *sample);
+    m->options.source.sample(m->options.source.user, sample);
+    sample->time_ns = oct_metrics_next_sample(m);
+    if (m->n_samples % OCT_METRICS_SAMPLES == 0) {
+      batch *b = &m->batches[m->n_samples / OCT_METRICS_SAMPLES];
+      m->options.source.counters(m->options.source.user, &b->at_start);
+      b->at_start.time_ns = sample->time_ns;
+      b->begun = TRUE;
+    }
+    m->n_samples++;
+  }
+}
+
+static void
+record(oct_hist **hist, gint64 value) {
+  if (value < 0)
+    return;
+  if (*hist == NULL)
+    *hist = oct_hist_new();
+  oct_hist_add(*hist, value);
+}
+
+void
+oct_metrics_add(oct_metrics *m, const oct_outcome *o) {
+  if (o->arrival_ns < m->origin_ns)
+    return;
+  while ((o->arrival_ns - m->origin_ns) / m->sample_ns >= OCT_METRICS_SAMPLES_MAX)
+    double_length(m);
+  gint64 index = (o->arrival_ns - m->origin_ns) / (m->sample_ns * OCT_METRICS_SAMPLES);
+  batch *b = &m->batches[index];
+  b->requests++;
+  b->fates[o->fate]++;
+  if (o->fate != OCT_FATE_ANSWERED)
+    return;
+  b->good += oct_slo_is_good(&m->options.slo, o->value_ns);
+  b->cut += o->cut;
+  b->input_tokens += o->input_tokens;
+  b->output_tokens += o->output_tokens;
+  for (int i = 0; i < OCT_LATENCY_COUNT; i++)
+    record(&b->hists[i], o->value_ns[i]);
+}
+
+void
+oct_metrics_end_window(oct_metrics *m, oct_time now) {
+  oct_assert(!m->ended);
+  m->options.source.counters(m->options.source.user, &m->at_end);
+  m->at_end.time_ns = now;
+  m->ended = TRUE;
+}
+
+/* ---------------------------------------------------------------- measuring */
+
+oct_hist *
+oct_hist_difference(const oct_hist *a, const oct_hist *b) {
+  oct_hist *difference = oct_hist_new();
+  oct_hist_bucket of_a = {0}, of_b;
+  guint at_a = 0, at_b = 0;
+  gboolean more = oct_hist_next(a, &at_a, &of_a);
+  while (oct_hist_next(b, &at_b, &of_b)) {
+    guint64 before = 0;
+    while (more && of_a.low < of_b.low)
+      more = oct_hist_next(a, &at_a, &of_a);
+    if (more && of_a.low == of_b.low)
+      before = of_a.count;
+    oct_hist_add_times(difference, of_b.low + (of_b.high - of_b.low) / 2, of_b.count - before);
+  }
+  return difference;
+}
+
+static void
+copy_counters(oct_counters *to, const oct_counters *from) {
+  *to = *from;
+  for (int h = 0; h < OCT_HIST_COUNT; h++) {
+    to->hists[h] = oct_hist_new();
+    if (from->hists[h] != NULL)
+      oct_hist_merge(to->hists[h], from->hists[h]);
+  }
+  to->moved = g_memdup2(from->moved, from->n_resources * sizeof *from->moved);
+  to->delayed_ns = g_memdup2(from->delayed_ns, from->n_resources * sizeof *from->delayed_ns);
+}
+
+/* The batch where the window begins. */
+static guint
+first_batch(const oct_metrics *m, oct_measured *out) {
+  double sum = 0;
+  guint64 n = 0;
+  for (guint i = 0; i < OCT_METRICS_BATCHES_MAX; i++) {
+    const oct_hist *e2e = m->batches[i].hists[OCT_LATENCY_E2E];
+    if (e2e == NULL)
+      continue;
+    sum += oct_hist_mean(e2e) * (double)oct_hist_count(e2e);
+    n += oct_hist_count(e2e);
+  }
+  out->residence_mean_s = n > 0 ? sum / (double)n / 1e9 : 0;
+  if (out->warmup_given)
+    return 0;
+  double length = (double)out->end_ns, wanted = MAX(5e9 * out->residence_mean_s, 0.1 * length);
+  out->too_short = wanted > 0.5 * length;
+  if (out->too_short)
+    wanted = 0.1 * length;
+  double border = (double)m->sample_ns * OCT_METRICS_SAMPLES;
+  guint first = 0;
+  while (first + 1 < OCT_METRICS_BATCHES_MAX && first * border < wanted &&
+         m->batches[first + 1].begun && m->batches[first + 1].at_start.time_ns < out->end_ns)
+    first++;
+  return first;
+}
+
+static void
+sum_batches(const oct_metrics *m, guint first, oct_measured *out) {
+  for (int i = 0; i < OCT_LATENCY_COUNT; i++)
+    out->latency[i] = oct_hist_new();
+  out->longest_gap = oct_hist_new();
+  for (guint i = first; i < OCT_METRICS_BATCHES_MAX; i++) {
+    const batch *b = &m->batches[i];
+    out->requests += b->requests;
+    for (int f = 0; f < OCT_FATE_COUNT; f++)
+      out->fates[f] += b->fates[f];
+    out->good += b->good;
+    out->cut += b->cut;
+    out->input_tokens += b->input_tokens;
+    out->output_tokens += b->output_tokens;
+    for (int h = 0; h < HISTS; h++)
+      if (b->hists[h] != NULL)
+        oct_hist_merge(h == OCT_LATENCY_ITL ? out->longest_gap : out->latency[h], b->hists[h]);
+  }
+}
+
+static void
+judge(oct_measured *out) {
+  double x[OCT_METRICS_SAMPLES_MAX], y[OCT_METRICS_SAMPLES_MAX];
+  gsize n = 0;
+  for (guint i = out->first_sample; i < out->n_samples && out->samples[i].time_ns <= out->end_ns;
+       i++, n++) {
+    x[n] = (double)out->samples[i].time_ns / 1e9;
+    y[n] = out->samples[i].backlog_tokens;
+  }
+  double seconds = (double)(out->end_ns - out->from_ns) / 1e9;
+  double offered = (double)(out->at_end.sent_tokens - out->at_from.sent_tokens) / seconds;
+  out->backlog = oct_trend_of(x, y, n);
+  out->verdict = seconds > 0 ? oct_trend_verdict(&out->backlog, offered) : OCT_VERDICT_UNDECIDED;
+  /* A queue that is full grows no more, and turns away what is too much. */
+  guint64 sent = out->at_end.sent - out->at_from.sent, busy = out->at_end.busy - out->at_from.busy;
+  if (busy > 0 && (double)busy > OCT_UNSERVED_SATURATED * (double)sent)
+    out->verdict = OCT_VERDICT_SATURATED;
+  if (out->verdict == OCT_VERDICT_STABLE && out->too_short)
+    out->verdict = OCT_VERDICT_UNDECIDED;
+}
+
+void
+oct_metrics_measure(const oct_metrics *m, oct_measured *out) {
+  oct_assert(m->ended);
+  memset(out, 0, sizeof *out);
+  out->warmup_given = m->options.warmup_ns >= 0;
+  out->end_ns = m->at_end.time_ns;
+  guint first = first_batch(m, out);
+  const batch *b = &m->batches[first];
+  sum_batches(m, first, out);
+  copy_counters(&out->at_end, &m->at_end);
+  copy_counters(&out->at_from, &b->at_start);
+  out->from_ns = b->begun ? b->at_start.time_ns : m->origin_ns;
+  out->at_from.time_ns = out->from_ns;
+  for (int h = 0; h < OCT_HIST_COUNT; h++)
+    out->steps[h] = oct_hist_difference(out->at_from.hists[h], out->at_end.hists[h]);
+  oct_hist_merge(out->latency[OCT_LATENCY_ITL], out->steps[OCT_HIST_ITL]);
+  out->n_samples = m->n_samples;
+  out->first_sample = first * OCT_METRICS_SAMPLES;
+  memcpy(out->samples, m->samples, m->n_samples * sizeof *m->samples);
+  judge(out);
+}
+
+void
+oct_measured_clear(oct_measured *measured) {
+  for (int i = 0; i < OCT_LATENCY_COUNT; i++)
+    oct_hist_free(measured->latency[i]);
+  for (int h = 0; h < OCT_HIST_COUNT; h++)
+    oct_hist_free(measured->steps[h]);
+  oct_hist_free(measured->longest_gap);
+  oct_counters_clear(&measured->at_from);
+  oct_counters_clear(&measured->at_end);
+  memset(measured, 0, sizeof *measured);
+}

@@ -1,0 +1,125 @@
+/* The figures of a replay, kept in memory that does not grow with it.
+ *
+ * What is measured is what arrived in a window [from, end) of virtual time. Where the window begins
+ * is known only afterwards (five mean residence times), so requests are collected by arrival in up
+ * to 32 batches of equal length, each with its histograms, whose length doubles when they run out;
+ * the window begins at a batch's border. Counters of the engine (tokens, steps, gaps between
+ * tokens) are copied at each border, so that any window is a difference of two copies. Gauges are
+ * sampled 16 times a batch.
+ *
+ * One thread.
+ */
+#ifndef OCT_SIM_REPLAY_METRICS_H
+#define OCT_SIM_REPLAY_METRICS_H
+
+#include "engine/base/hist.h"
+#include "engine/sched/engine.h"
+#include "sim/replay/slo.h"
+#include "sim/replay/trend.h"
+
+#define OCT_METRICS_BATCHES_MAX   32
+#define OCT_METRICS_SAMPLES       16 /* of a batch */
+#define OCT_METRICS_SAMPLES_MAX   (OCT_METRICS_BATCHES_MAX * OCT_METRICS_SAMPLES)
+#define OCT_METRICS_SAMPLE_NS     10000000 /* distance of the first samples */
+#define OCT_METRICS_RESOURCES_MAX 256
+
+/* How one request ended for its client. */
+typedef enum oct_fate {
+  OCT_FATE_ANSWERED,
+  OCT_FATE_BUSY,    /* refused: the queue was full */
+  OCT_FATE_REFUSED, /* refused for another reason: too long, instance down */
+  OCT_FATE_FAILED,  /* failed or timed out after it was accepted */
+  OCT_FATE_COUNT
+} oct_fate;
+const char *oct_fate_name(oct_fate fate); /* static */
+
+typedef struct oct_outcome {
+  oct_fate fate;
+  oct_time arrival_ns;                 /* intended; closed loop and dependent turns: sent */
+  gint64 value_ns[OCT_LATENCY_COUNT];  /* -1 = none; ITL: the longest decode gap */
+  guint32 input_tokens, output_tokens; /* output: received */
+  gboolean cut;                        /* max_tokens or the context ended it before its true end */
+} oct_outcome;
+
+/* Counters since the start of the run, over all replicas. */
+typedef struct oct_counters {
+  oct_time time_ns;
+  guint64 sent, ended, busy; /* requests handed over (refused ones too); ended for their client */
+  guint64 sent_tokens, busy_tokens; /* their prompt tokens */
+  oct_engine_stats stats;
+  oct_hist *hists[OCT_HIST_COUNT]; /* owned */
+  guint n_resources;
+  double *moved;      /* [n_resources], owned: as oct_simgrid_use.moved */
+  gint64 *delayed_ns; /* likewise */
+} oct_counters;
+void oct_counters_clear(oct_counters *counters);
+
+typedef struct oct_gauges {
+  oct_time time_ns;
+  guint32 running, waiting;
+  double
+      backlog_tokens; /* to be computed for requests that are in, and for those refused as busy */
+  /* Shares of the device's pages and state slots, 0..1; of several page groups the fullest. */
+  float kv_used, kv_cached, state_used, state_cached, host_used;
+} oct_gauges;
+
+/* Who knows counters and gauges. */
+typedef struct oct_metrics_source {
+  void *user;
+  void (*sample)(void *user, oct_gauges *sample);       /* all but time_ns */
+  void (*counters)(void *user, oct_counters *counters); /* fills a zeroed struct, all but time_ns */
+} oct_metrics_source;
+
+typedef struct oct_metrics_options {
+  oct_time warmup_ns; /* where the window begins; -1 = by rule */
+  oct_time sample_ns; /* distance of the first samples; 0 = OCT_METRICS_SAMPLE_NS */
+  oct_slo slo;
+  oct_metrics_source source;
+} oct_metrics_options;
+
+typedef struct oct_metrics oct_metrics;
+
+/* ---- life cycle */
+oct_metrics *oct_metrics_new(const oct_metrics_options *options);
+void oct_metrics_free(oct_metrics *metrics); /* accepts NULL */
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(oct_metrics, oct_metrics_free)
+
+/* ---- use */
+/* When the next sample is due. */
+oct_time oct_metrics_next_sample(const oct_metrics *metrics);
+/* Takes every sample that is due before `now`: nothing has changed since the last event. */
+void oct_metrics_advance(oct_metrics *metrics, oct_time now);
+void oct_metrics_add(oct_metrics *metrics, const oct_outcome *outcome);
+/* The window ends here: counters are copied. Once, and the last call but measure() and free(). */
+void oct_metrics_end_window(oct_metrics *metrics, oct_time now);
+
+/* ---- what came of it */
+
+typedef struct oct_measured {
+  oct_time from_ns, end_ns;
+  gboolean warmup_given;
+  gboolean too_short; /* the rule's warm-up is more than half of the run: 10 % were taken */
+  double residence_mean_s;
+  guint64 requests; /* arrived in the window */
+  guint64 fates[OCT_FATE_COUNT];
+  guint64 good; /* answered within the limits of each request */
+  guint64 cut;
+  guint64 input_tokens, output_tokens;  /* of answered ones */
+  oct_hist *latency[OCT_LATENCY_COUNT]; /* owned; ITL: of all tokens in the window's time */
+  oct_hist *longest_gap;                /* owned; one a request with two tokens or more */
+  oct_counters at_from, at_end;         /* borders of the window */
+  oct_hist *steps[OCT_HIST_COUNT];      /* owned: the engine's histograms of the window's time */
+  guint n_samples, first_sample;        /* the first in the window */
+  oct_gauges samples[OCT_METRICS_SAMPLES_MAX];
+  oct_trend backlog; /* of backlog_tokens in the window */
+  oct_verdict verdict;
+} oct_measured;
+
+/* After oct_metrics_end_window(). */
+void oct_metrics_measure(const oct_metrics *metrics, oct_measured *measured);
+void oct_measured_clear(oct_measured *measured);
+
+/* Everything that hists a and b, of one growing histogram, differ in: b - a. Owned. */
+oct_hist *oct_hist_difference(const oct_hist *a, const oct_hist *b);
+
+#endif

@@ -1,0 +1,234 @@
+/* What is sampled while a replay runs, and the files that it writes as it goes. */
+#include <math.h>
+#include <string.h>
+
+#include "sim/replay/drive-internal.h"
+
+/* ---------------------------------------------------------------- sums over replicas */
+
+static void
+add_stats(oct_engine_stats *sum, const oct_engine_stats *s) {
+  sum->running += s->running;
+  sum->waiting += s->waiting;
+  sum->accepted += s->accepted;
+  sum->refused += s->refused;
+  for (int i = 0; i < OCT_END_COUNT; i++)
+    sum->ended[i] += s->ended[i];
+  sum->steps += s->steps;
+  sum->forwarded_steps += s->forwarded_steps;
+  sum->prompt_tokens += s->prompt_tokens;
+  sum->cached_prompt_tokens += s->cached_prompt_tokens;
+  sum->host_hit_tokens += s->host_hit_tokens;
+  sum->queried_prompt_tokens += s->queried_prompt_tokens;
+  sum->recomputed_tokens += s->recomputed_tokens;
+  sum->generated_tokens += s->generated_tokens;
+  sum->zombie_slices += s->zombie_slices;
+  sum->preemptions += s->preemptions;
+  sum->offloads += s->offloads;
+  sum->reloads += s->reloads;
+  sum->offloaded_pages += s->offloaded_pages;
+  sum->reloaded_pages += s->reloaded_pages;
+  sum->snapshots_taken += s->snapshots_taken;
+  sum->snapshot_hits += s->snapshot_hits;
+  sum->hits_bound_by_state += s->hits_bound_by_state;
+  for (guint i = 0; i < G_N_ELEMENTS(s->faults); i++)
+    sum->faults[i] += s->faults[i];
+  for (int p = 0; p < OCT_PART_COUNT; p++)
+    sum->part_ns[p] += s->part_ns[p];
+  sum->busy_ns += s->busy_ns;
+}
+
+static void
+add_memory(oct_engine_stats *sum, const oct_engine_stats *s) {
+  for (guint g = 0; g < OCT_MODEL_GROUPS_MAX; g++) {
+    sum->pages_total[g] += s->pages_total[g];
+    sum->pages_used[g] += s->pages_used[g];
+    sum->pages_cached[g] += s->pages_cached[g];
+    sum->host_total[g] += s->host_total[g];
+    sum->host_used[g] += s->host_used[g];
+    sum->pages_peak[g] += s->pages_peak[g];
+  }
+}
+
+void
+oct_driver_sum_stats(const oct_driver *d, oct_engine_stats *sum) {
+  memset(sum, 0, sizeof *sum);
+  for (guint32 i = 0; i < d->n_replicas; i++) {
+    oct_engine_stats stats;
+    oct_engine_get_stats(d->replicas[i].engine, &stats);
+    sum->state = MAX(sum->state, stats.state);
+    add_stats(sum, &stats);
+    add_memory(sum, &stats);
+  }
+}
+
+/* ---------------------------------------------------------------- what metrics ask for */
+
+static float
+share(guint32 part, guint32 whole) {
+  return whole > 0 ? (float)part / (float)whole : 0;
+}
+
+static void
+fill_gauges(const oct_driver *d, const oct_engine_stats *s, oct_gauges *g) {
+  g->running = s->running;
+  g->waiting = s->waiting;
+  g->backlog_tokens = (double)d->busy_tokens;
+  for (guint32 i = 0; i < d->n_replicas; i++)
+    g->backlog_tokens += (double)oct_engine_load_tokens(d->replicas[i].engine);
+  for (guint i = 0; i < d->result->n_groups; i++) {
+    float used = share(s->pages_used[i], s->pages_total[i]);
+    float cached = share(s->pages_cached[i], s->pages_total[i]);
+    if (d->result->is_state[i]) {
+      g->state_used = MAX(g->state_used, used);
+      g->state_cached = MAX(g->state_cached, cached);
+    } else {
+      g->kv_used = MAX(g->kv_used, used);
+      g->kv_cached = MAX(g->kv_cached, cached);
+    }
+    g->host_used = MAX(g->host_used, share(s->host_used[i], s->host_total[i]));
+  }
+}
+
+static void
+sample(void *user, oct_gauges *gauges) {
+  oct_engine_stats stats;
+  oct_driver_sum_stats(user, &stats);
+  fill_gauges(user, &stats, gauges);
+}
+
+static void
+counters(void *user, oct_counters *out) {
+  oct_driver *d = user;
+  out->sent = d->sent;
+  out->ended = d->ended;
+  out->busy = d->busy;
+  out->sent_tokens = d->sent_tokens;
+  out->busy_tokens = d->busy_tokens;
+  oct_driver_sum_stats(d, &out->stats);
+  for (int h = 0; h < OCT_HIST_COUNT; h++) {
+    out->hists[h] = oct_hist_new();
+    for (guint32 i = 0; i < d->n_replicas; i++)
+      oct_hist_merge(out->hists[h], oct_engine_get_hist(d->replicas[i].engine, (oct_engine_hist)h));
+  }
+  if (d->config->read_use == NULL)
+    return;
+  out->moved = g_new0(double, OCT_METRICS_RESOURCES_MAX);
+  out->delayed_ns = g_new0(gint64, OCT_METRICS_RESOURCES_MAX);
+  d->config->read_use(d->world, &out->n_resources, out->moved, out->delayed_ns);
+}
+
+oct_metrics_source
+oct_driver_source(oct_driver *d) {
+  return (oct_metrics_source){d, sample, counters};
+}
+
+/* ---------------------------------------------------------------- the time line */
+
+void
+oct_driver_write_timeline_head(oct_driver *d) {
+  if (d->config->timeline != NULL)
+    fprintf(d->config->timeline,
+            "time_s,running,waiting,backlog_tokens,kv_used,kv_cached,state_used,state_cached,"
+            "host_used,sent,ended,busy,prompt_tokens,cached_tokens,output_tokens,"
+            "recomputed_tokens,preemptions,steps,busy_share\n");
+}
+
+static void
+write_row(oct_driver *d, oct_time at) {
+  oct_engine_stats s, *b = &d->row_stats;
+  oct_gauges g = {0};
+  oct_driver_sum_stats(d, &s);
+  fill_gauges(d, &s, &g);
+  double busy = (double)(s.busy_ns - b->busy_ns) / (double)d->config->timeline_ns / d->n_replicas;
+  fprintf(d->config->timeline,
+          "%.9g,%u,%u,%.0f,%.6g,%.6g,%.6g,%.6g,%.6g,%" G_GUINT64_FORMAT ",%" G_GUINT64_FORMAT
+          ",%" G_GUINT64_FORMAT ",%" G_GUINT64_FORMAT ",%" G_GUINT64_FORMAT ",%" G_GUINT64_FORMAT
+          ",%" G_GUINT64_FORMAT ",%" G_GUINT64_FORMAT ",%" G_GUINT64_FORMAT ",%.6g\n",
+          (double)at / 1e9, g.running, g.waiting, g.backlog_tokens, (double)g.kv_used,
+          (double)g.kv_cached, (double)g.state_used, (double)g.state_cached, (double)g.host_used,
+          d->sent - d->row_sent, d->ended - d->row_ended, d->busy - d->row_busy,
+          s.prompt_tokens - b->prompt_tokens, s.cached_prompt_tokens - b->cached_prompt_tokens,
+          s.generated_tokens - b->generated_tokens, s.recomputed_tokens - b->recomputed_tokens,
+          s.preemptions - b->preemptions, s.steps - b->steps, busy);
+  d->row_stats = s;
+  d->row_sent = d->sent;
+  d->row_ended = d->ended;
+  d->row_busy = d->busy;
+}
+
+/* ---------------------------------------------------------------- when */
+
+oct_time
+oct_driver_next_watch(const oct_driver *d) {
+  oct_time next = d->window_ended ? OCT_TIME_NEVER : oct_metrics_next_sample(d->metrics);
+  if (d->config->timeline != NULL)
+    next = MIN(next, d->next_row);
+  if (d->config->duration_ns > 0 && !d->window_ended)
+    next = MIN(next, d->config->duration_ns);
+  return next;
+}
+
+void
+oct_driver_watch(oct_driver *d, oct_time now) {
+  oct_time end = d->config->duration_ns;
+  if (!d->window_ended)
+    oct_metrics_advance(d->metrics, end > 0 ? MIN(now, end) : now);
+  if (end > 0 && now > end && !d->window_ended) {
+    oct_metrics_end_window(d->metrics, end);
+    d->window_ended = TRUE;
+  }
+  for (; d->config->timeline != NULL && d->next_row < now; d->next_row += d->config->timeline_ns)
+    write_row(d, d->next_row);
+}
+
+/* ---------------------------------------------------------------- one line per request */
+
+static void
+write_time(FILE *file, const char *name, gint64 ns) {
+  if (ns >= 0)
+    fprintf(file, ",\"%s\":%" G_GINT64_FORMAT ".%09" G_GINT64_FORMAT, name, ns / 1000000000,
+            ns % 1000000000);
+}
+
+/* Class names are UTF-8 of at most 64 bytes. */
+static void
+write_class(FILE *file, const char *name) {
+  if (name == NULL || name[0] == '\0')
+    return;
+  fputs(",\"class\":\"", file);
+  for (const char *c = name; *c != '\0'; c++) {
+    if ((guchar)*c < 0x20)
+      fprintf(file, "\\u%04x", (guint)(guchar)*c);
+    else if (*c == '"' || *c == '\\')
+      fprintf(file, "\\%c", *c);
+    else
+      fputc(*c, file);
+  }
+  fputc('"', file);
+}
+
+void
+oct_driver_write_request(oct_driver *d, const oct_live *live, const oct_outcome *o,
+                         const oct_request_record *record) {
+  FILE *file = d->config->requests;
+  fprintf(file, "{\"index\":%" G_GUINT64_FORMAT ",\"fate\":\"%s\",\"replica\":%u", live->index,
+          oct_fate_name(o->fate), live->replica->number);
+  write_time(file, "arrival_s", live->due_ns);
+  fprintf(file, ",\"input_tokens\":%u,\"true_output_tokens\":%u,\"priority\":%d",
+          live->input_tokens, live->true_tokens, live->priority);
+  write_class(file, live->class_name);
+  if (record != NULL) {
+    fprintf(file,
+            ",\"end\":\"%s\",\"output_tokens\":%u,\"cached_tokens\":%u,\"recomputed_tokens\":%u,"
+            "\"preemptions\":%u",
+            oct_end_reason_name(record->reason), record->output_tokens, record->cached_tokens,
+            record->recomputed_tokens, record->preemptions);
+    write_time(file, "queue_s", o->value_ns[OCT_LATENCY_QUEUE]);
+    write_time(file, "ttft_s", o->value_ns[OCT_LATENCY_TTFT]);
+    write_time(file, "tpot_s", o->value_ns[OCT_LATENCY_TPOT]);
+    write_time(file, "e2e_s", o->value_ns[OCT_LATENCY_E2E]);
+    write_time(file, "longest_gap_s", o->value_ns[OCT_LATENCY_ITL]);
+  }
+  fputs("}\n", file);
+}
