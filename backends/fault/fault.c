@@ -353,13 +353,24 @@ pop_step(instance *in) {
   memmove(&in->steps[0], &in->steps[1], in->n_steps * sizeof in->steps[0]);
 }
 
-/* Oldest steps that are to fail, and whose time has come. */
+static gboolean
+has_held_fault(const fault_world *w, guint32 id) {
+  for (guint32 i = 0; i < w->held->len; i++) {
+    const held_event *h = w->held->pdata[i];
+    if (h->instance == id && h->event.kind == OCT_EVENT_FAULT)
+      return TRUE;
+  }
+  return FALSE;
+}
+
+/* Oldest steps that are to fail, and whose time has come: one at a time, since until the engine has been told
+ * of it, a step that it submits may go on from a failed one and has to fail behind it. */
 static void
 fail_steps(fault_world *w, oct_time now) {
   for (guint32 i = 0; i < w->instances->len; i++) {
     instance *in = w->instances->pdata[i];
-    while (in != NULL && in->n_steps > 0 && in->steps[0].inner_number == 0 &&
-           in->steps[0].fails_ns <= now) {
+    if (in != NULL && in->n_steps > 0 && in->steps[0].inner_number == 0 &&
+        in->steps[0].fails_ns <= now && !has_held_fault(w, in->id)) {
       gboolean retryable = in->steps[0].fate == OCT_INJECT_STEP;
       hold_fault(w, in->id, OCT_SEVERITY_STEP, in->steps[0].number, 0, retryable, now,
                  retryable ? "step failed" : "step failed for good");

@@ -23,12 +23,8 @@ oct_engine_config_default(oct_engine_config *config) {
 
 void
 oct_request_params_default(oct_request_params *params) {
-  *params = (oct_request_params){.max_tokens = 16,
-                                 .n = 1,
-                                 .top_k = -1,
-                                 .temperature = 1,
-                                 .top_p = 1,
-                                 .repetition_penalty = 1};
+  *params = (oct_request_params){
+      .max_tokens = 16, .n = 1, .top_k = -1, .temperature = 1, .top_p = 1, .repetition_penalty = 1};
 }
 
 #define REFUSE(code, ...)                                                                          \
@@ -78,8 +74,8 @@ check_groups(const oct_engine *e, GError **error) {
   for (guint32 g = 0; g < e->n_groups; g++) {
     states += e->is_state[g];
     if (plan->groups[g].n_device == 0)
-      REFUSE(OCT_ENGINE_ERROR_CONFIG, "layer group %u has no pages: no memory is left for the cache",
-             g);
+      REFUSE(OCT_ENGINE_ERROR_CONFIG,
+             "layer group %u has no pages: no memory is left for the cache", g);
     if ((plan->groups[g].n_host > 0) != (plan->groups[0].n_host > 0))
       REFUSE(OCT_ENGINE_ERROR_CONFIG, "layer group %u and group 0 differ in having a host tier", g);
   }
@@ -223,8 +219,9 @@ check_prompt(const oct_engine *e, const oct_request_params *p, GError **error) {
   if (p->prompt_tokens < 1)
     REFUSE(OCT_ENGINE_ERROR_INVALID, "the prompt is empty");
   if (p->prompt_tokens >= e->config.max_model_len)
-    REFUSE(OCT_ENGINE_ERROR_TOO_LONG, "the prompt has %u tokens; max-model-len %u leaves room for %u",
-           p->prompt_tokens, e->config.max_model_len, e->config.max_model_len - 1);
+    REFUSE(OCT_ENGINE_ERROR_TOO_LONG,
+           "the prompt has %u tokens; max-model-len %u leaves room for %u", p->prompt_tokens,
+           e->config.max_model_len, e->config.max_model_len - 1);
   if (e->config.carry_ids && p->prompt_ids == NULL)
     REFUSE(OCT_ENGINE_ERROR_INVALID, "the prompt has no token ids");
   for (guint32 i = 0; e->config.carry_ids && i < p->prompt_tokens; i++)
@@ -239,7 +236,8 @@ check_prompt(const oct_engine *e, const oct_request_params *p, GError **error) {
     if (e->groups[g].window > 0)
       span = MIN(span, (guint64)e->groups[g].window + e->config.max_num_batched_tokens +
                            2 * e->page_tokens);
-    guint64 pages = (span + e->page_tokens - 1) / e->page_tokens + (p->n - 1);
+    /* Each further choice needs its own last page while it forks. */
+    guint64 pages = (span + e->page_tokens - 1) / e->page_tokens + (p->n > 1 ? p->n : 0);
     guint32 have = oct_pool_total(e->domains[0].device[g]);
     if (pages > have)
       REFUSE(OCT_ENGINE_ERROR_TOO_LONG,

@@ -1,9 +1,10 @@
 /* The engine: requests in, tokens out, steps in between.
  *
- * One engine drives one instance of one world (engine/backend.h). It is re-entrant: it never waits and
- * never asks for the time. Its driver feeds it events and calls oct_engine_turn(), which does what is
- * due and says when to call again. N engines can share a world, a clock and a thread: replicas behind a
- * router, a prefill and a decode pool. The same object code serves production and replays traces.
+ * One engine drives one instance of one world (engine/backend.h). It is re-entrant: it never waits
+ * and never asks for the time. Its driver feeds it events and calls oct_engine_turn(), which does
+ * what is due and says when to call again. N engines can share a world, a clock and a thread:
+ * replicas behind a router, a prefill and a decode pool. The same object code serves production and
+ * replays traces.
  *
  * Driver's loop, in one thread (or one SimGrid actor):
  *
@@ -13,8 +14,8 @@
  *     … oct_engine_submit(), oct_engine_cancel() …
  *
  * Life of a request (engine/sched/request.h has the machine): WAITING -> RELOADING -> RUNNING ->
- * ended, with RUNNING -> PREEMPTING -> OFFLOADING -> WAITING on the way when memory is short. It ends
- * exactly once, with one oct_end_reason, in whatever state it is.
+ * ended, with RUNNING -> PREEMPTING -> OFFLOADING -> WAITING on the way when memory is short. It
+ * ends exactly once, with one oct_end_reason, in whatever state it is.
  */
 #ifndef OCT_SCHED_ENGINE_H
 #define OCT_SCHED_ENGINE_H
@@ -39,9 +40,9 @@ typedef guint64 oct_request_id; /* 1, 2, 3 … per engine; 0 is none */
 
 /* Which sequence is thrown out of memory, and how it comes back. */
 typedef enum oct_preemption {
-  OCT_PREEMPT_AUTO,      /* offload when the host tier has room, else recompute */
+  OCT_PREEMPT_AUTO, /* offload when the host tier has room, else recompute */
   OCT_PREEMPT_RECOMPUTE,
-  OCT_PREEMPT_OFFLOAD,   /* as AUTO; named so that a run can say what it asked for */
+  OCT_PREEMPT_OFFLOAD, /* as AUTO; named so that a run can say what it asked for */
 } oct_preemption;
 
 typedef enum oct_end_reason {
@@ -57,23 +58,25 @@ const char *oct_end_reason_name(oct_end_reason reason); /* "stop", "length" …;
 /* All that is known of a request when it has ended. Times are world time; -1 = never happened. */
 typedef struct oct_request_record {
   oct_request_id id;
-  void *user;             /* oct_request_params.user */
+  void *user; /* oct_request_params.user */
   oct_end_reason reason;
   gint32 priority;
   guint32 prompt_tokens;
-  guint32 output_tokens;  /* over all choices */
-  guint32 cached_tokens;  /* prompt tokens taken from the prefix cache at first admission */
+  guint32 output_tokens;     /* over all choices */
+  guint32 cached_tokens;     /* prompt tokens taken from the prefix cache at first admission */
   guint32 recomputed_tokens; /* computed more than once because of preemption or faults */
   guint32 preemptions;
   oct_time arrival_ns, admitted_ns, first_token_ns, last_token_ns, ended_ns;
-  gint64 longest_gap_ns;  /* longest time between two tokens of one choice; 0 below two tokens */
+  gint64 longest_gap_ns; /* longest time between two tokens of one choice; 0 below two tokens */
 } oct_request_record;
 
-/* What the engine tells its owner, from within turn() and event(). No call back into the engine from
- * here, except oct_engine_submit() and oct_engine_cancel() from ended(). Either may be NULL. */
+/* What the engine tells its owner, from within turn() and event(). No call back into the engine
+ * from here, except oct_engine_submit() and oct_engine_cancel() from ended(). Either may be NULL.
+ */
 typedef struct oct_listener {
   void *user;
-  /* New tokens of one choice; ids is NULL when the backend's tokens are not kept (carry_ids FALSE). */
+  /* New tokens of one choice; ids is NULL when the backend's tokens are not kept (carry_ids FALSE).
+   */
   void (*tokens)(void *user, oct_request_id id, void *request_user, guint32 choice,
                  const guint32 *ids, guint32 n, oct_time now);
   void (*ended)(void *user, const oct_request_record *record);
@@ -84,23 +87,24 @@ typedef struct oct_engine_config {
   guint32 max_num_seqs;         /* per KV domain */
   guint32 max_num_batched_tokens; /* per KV domain and step, >= max_num_seqs */
   guint32 max_model_len;
-  guint32 run_ahead;            /* 0 or 1: steps submitted on the assumption that decodes go on */
-  gint64 submit_lead_ns;        /* a step is submitted this long before its predecessor should end */
-  const char *policy;           /* "decode-first" … (engine/sched/policy.h); NULL = decode-first */
+  guint32 run_ahead;     /* 0 or 1: steps submitted on the assumption that decodes go on */
+  gint64 submit_lead_ns; /* a step is submitted this long before its predecessor should end */
+  const char *policy;    /* "decode-first" … (engine/sched/policy.h); NULL = decode-first */
   oct_preemption preemption;
   gboolean prefix_caching;
-  gboolean carry_ids;           /* keep and carry token ids; FALSE for traces of lengths */
-  guint32 state_snapshot_interval; /* tokens between state snapshots, a multiple of the page; 0 = only
-                                      at the prompt's end and at branch points */
-  guint32 long_prefill_threshold; /* a prefill chunk is at most this long while others wait; 0 = off */
-  gint64 decode_gap_max_ns;     /* stage-aware: longest time decodes are held up by prefill */
-  gint64 step_deadline_ns;      /* a step that takes longer has hung; 0 = none */
-  guint32 retries_max;          /* times a request is run again after faults before it fails */
-  guint32 queue_max;            /* waiting requests; 0 = OCT_LIMIT_QUEUE_REQUESTS */
-  guint64 queue_tokens_max;     /* their prompt tokens together; 0 = OCT_LIMIT_QUEUE_TOKENS */
-  gboolean no_forward;          /* never fast-forward */
+  gboolean carry_ids;              /* keep and carry token ids; FALSE for traces of lengths */
+  guint32 state_snapshot_interval; /* tokens between state snapshots, a multiple of the page; 0 =
+                                      only at the prompt's end and at branch points */
+  guint32
+      long_prefill_threshold; /* a prefill chunk is at most this long while others wait; 0 = off */
+  gint64 decode_gap_max_ns;   /* stage-aware: longest time decodes are held up by prefill */
+  gint64 step_deadline_ns;    /* a step that takes longer has hung; 0 = none */
+  guint32 retries_max;        /* times a request is run again after faults before it fails */
+  guint32 queue_max;          /* waiting requests; 0 = OCT_LIMIT_QUEUE_REQUESTS */
+  guint64 queue_tokens_max;   /* their prompt tokens together; 0 = OCT_LIMIT_QUEUE_TOKENS */
+  gboolean no_forward;        /* never fast-forward */
   guint64 seed;
-  oct_log *log;                 /* event log; borrowed; NULL = none */
+  oct_log *log; /* event log; borrowed; NULL = none */
   oct_listener listener;
 } oct_engine_config;
 
@@ -108,29 +112,29 @@ typedef struct oct_engine_config {
 void oct_engine_config_default(oct_engine_config *config);
 
 typedef struct oct_request_params {
-  void *user;               /* handed back in callbacks */
-  oct_time arrival_ns;      /* when it came in; queue time counts from here */
-  oct_time deadline_ns;     /* world time after which it is timed out; 0 = none */
-  gint32 priority;          /* smaller is more urgent, as in vLLM */
-  guint64 tenant;           /* fairness key for the priority policy */
-  guint32 prompt_tokens;    /* >= 1 */
+  void *user;                /* handed back in callbacks */
+  oct_time arrival_ns;       /* when it came in; queue time counts from here */
+  oct_time deadline_ns;      /* world time after which it is timed out; 0 = none */
+  gint32 priority;           /* smaller is more urgent, as in vLLM */
+  guint64 tenant;            /* fairness key for the priority policy */
+  guint32 prompt_tokens;     /* >= 1 */
   const guint32 *prompt_ids; /* [prompt_tokens], copied; NULL when carry_ids is FALSE */
-  /* Without ids: one value per page of block_size x DCP tokens, equal for equal content up to and including
-   * that page (traces/blocks.h); may go on past the prompt when a later turn names the output. Pages
-   * past n_page_ids, and every page when it is 0, are this request's own. Copied. */
+  /* Without ids: one value per page of block_size x DCP tokens, equal for equal content up to and
+   * including that page (traces/blocks.h); may go on past the prompt when a later turn names the
+   * output. Pages past n_page_ids, and every page when it is 0, are this request's own. Copied. */
   const guint64 *page_ids;
   guint32 n_page_ids;
-  guint64 salt;             /* prefix entries are shared only within equal salts (a tenant's cache) */
-  guint64 seed;             /* sampling; 0 = from the engine's seed and the id */
-  guint32 max_tokens;       /* >= 1 */
+  guint64 salt;       /* prefix entries are shared only within equal salts (a tenant's cache) */
+  guint64 seed;       /* sampling; 0 = from the engine's seed and the id */
+  guint32 max_tokens; /* >= 1 */
   guint32 min_tokens;
-  guint32 n;                /* choices, 1..8 */
+  guint32 n; /* choices, 1..8 */
   gboolean ignore_eos;
   guint32 n_stop_tokens;
   guint32 stop_tokens[16];
   guint32 adapter;
   guint8 n_logprobs;
-  guint32 oracle_tokens;    /* simulated backends: true output length; passed on, never looked at */
+  guint32 oracle_tokens; /* simulated backends: true output length; passed on, never looked at */
   gint32 top_k;
   float temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
 } oct_request_params;
@@ -161,9 +165,10 @@ gboolean oct_engine_cancel(oct_engine *engine, oct_request_id id);
 gboolean oct_engine_stop(oct_engine *engine, oct_request_id id);
 /* Hands over an event of this engine's instance. */
 void oct_engine_event(oct_engine *engine, const oct_event *event);
-/* Does all that is due at `now`. No input will come before `horizon` (the driver's next arrival or timer,
- * OCT_TIME_NEVER when none): up to there uneventful decode steps may be fast-forwarded. Returns when to
- * call again at the latest (>= now, OCT_TIME_NEVER = only after an event or a request). */
+/* Does all that is due at `now`. No input will come before `horizon` (the driver's next arrival or
+ * timer, OCT_TIME_NEVER when none): up to there uneventful decode steps may be fast-forwarded.
+ * Returns when to call again at the latest (>= now, OCT_TIME_NEVER = only after an event or a
+ * request). */
 oct_time oct_engine_turn(oct_engine *engine, oct_time now, oct_time horizon);
 /* From now on submit() answers DOWN; what is in goes on. */
 void oct_engine_drain(oct_engine *engine);
@@ -179,25 +184,26 @@ typedef enum oct_engine_state {
 
 /* Counters since the start, and gauges (marked). Tokens and steps are counted when a step ends. */
 typedef struct oct_engine_stats {
-  oct_engine_state state;           /* gauge */
-  guint32 running, waiting;         /* gauges: requests' sequences holding a slot, and not */
+  oct_engine_state state;   /* gauge */
+  guint32 running, waiting; /* gauges: requests' sequences holding a slot, and not */
   guint64 accepted, refused, ended[OCT_END_COUNT];
-  guint64 steps, forwarded_steps;   /* all finished steps, and those of them fast-forwarded */
-  guint64 prompt_tokens;            /* computed in prefill, first time */
-  guint64 cached_prompt_tokens;     /* prefix hits at first admission, device and host */
-  guint64 host_hit_tokens;          /* those of them that came from the host tier */
-  guint64 queried_prompt_tokens;    /* prompt tokens looked up at first admission */
+  guint64 steps, forwarded_steps; /* all finished steps, and those of them fast-forwarded */
+  guint64 prompt_tokens;          /* computed in prefill, first time */
+  guint64 cached_prompt_tokens;   /* prefix hits at first admission, device and host */
+  guint64 host_hit_tokens;        /* those of them that came from the host tier */
+  guint64 queried_prompt_tokens;  /* prompt tokens looked up at first admission */
   guint64 recomputed_tokens, generated_tokens, zombie_slices;
   guint64 preemptions, offloads, reloads, offloaded_pages, reloaded_pages;
   guint64 snapshots_taken, snapshot_hits;
-  guint64 hits_bound_by_state;      /* lookups whose pages reached further than their snapshot */
-  guint64 faults[4];                /* by severity */
-  gint64 part_ns[OCT_PART_COUNT];   /* summed over steps */
-  gint64 busy_ns;                   /* time with at least one unfinished step */
-  guint32 pages_total[OCT_MODEL_GROUPS_MAX], pages_used[OCT_MODEL_GROUPS_MAX]; /* gauges, device: held
-                                                                                  by requests */
+  guint64 hits_bound_by_state;    /* lookups whose pages reached further than their snapshot */
+  guint64 faults[4];              /* by severity */
+  gint64 part_ns[OCT_PART_COUNT]; /* summed over steps */
+  gint64 busy_ns;                 /* time with at least one unfinished step */
+  guint32 pages_total[OCT_MODEL_GROUPS_MAX],
+      pages_used[OCT_MODEL_GROUPS_MAX];       /* gauges, device: held
+                                                 by requests */
   guint32 pages_cached[OCT_MODEL_GROUPS_MAX]; /* gauge: only in the prefix cache */
-  guint32 host_total[OCT_MODEL_GROUPS_MAX], host_used[OCT_MODEL_GROUPS_MAX];  /* gauges */
+  guint32 host_total[OCT_MODEL_GROUPS_MAX], host_used[OCT_MODEL_GROUPS_MAX]; /* gauges */
   guint32 pages_peak[OCT_MODEL_GROUPS_MAX];
 } oct_engine_stats;
 void oct_engine_get_stats(const oct_engine *engine, oct_engine_stats *stats);
@@ -215,10 +221,12 @@ const oct_hist *oct_engine_get_hist(const oct_engine *engine, oct_engine_hist wh
 guint32 oct_engine_instance(const oct_engine *engine);
 /* Why the engine is DEAD or RECOVERING, "" otherwise; borrowed until the next call. */
 const char *oct_engine_down_reason(const oct_engine *engine);
-/* Sequences waiting or running, weighted by the tokens they have yet to compute: for least-loaded routing. */
+/* Sequences waiting or running, weighted by the tokens they have yet to compute: for least-loaded
+ * routing. */
 guint64 oct_engine_load_tokens(const oct_engine *engine);
-/* Checks the engine's books against one another (reliability: pages, references, queues, slots): FALSE with
- * *error that names the first difference. O(everything); for the swarm and debug builds. */
+/* Checks the engine's books against one another (reliability: pages, references, queues, slots):
+ * FALSE with *error that names the first difference. O(everything); for the swarm and debug builds.
+ */
 gboolean oct_engine_check(const oct_engine *engine, GError **error);
 
 #endif

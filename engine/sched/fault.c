@@ -1,9 +1,9 @@
 /* What goes wrong, by severity: a request, a step, the instance, the world.
  *
- * After a failed step its sequences are void: what they wrote is withdrawn from the prefix index, results of
- * steps in flight that still name them are dropped, and they start again from their first token (the
- * tokens already handed out stay). So are sequences that took a page which the failed step was to write.
- * Others go on: one bad request never kills another (invariant 5). */
+ * After a failed step its sequences are void: what they wrote is withdrawn from the prefix index,
+ * results of steps in flight that still name them are dropped, and they start again from their
+ * first token (the tokens already handed out stay). So are sequences that took a page which the
+ * failed step was to write. Others go on: one bad request never kills another (invariant 5). */
 #include <string.h>
 
 #include "engine/sched/internal.h"
@@ -31,8 +31,8 @@ make_void(oct_engine *engine, oct_seq *seq, guint32 from, gboolean retry) {
     oct_preempt_finish(engine, seq);
 }
 
-/* Sequences that took from the index what step `number` or a later one was to write: what later steps write
- * may rest on it. A reload in flight ends first. */
+/* Sequences that took from the index what step `number` or a later one was to write: what later
+ * steps write may rest on it. A reload in flight ends first. */
 static void
 void_dependents(oct_engine *engine, guint64 number) {
   for (oct_request *r = engine->first, *next; r != NULL; r = next) {
@@ -107,7 +107,8 @@ unhook(oct_engine *engine, oct_seq *seq) {
     return;
   if (seq->state == OCT_SEQ_WAITING) { /* its queue entry stays */
     seq->sched = seq->done = 0;
-    seq->target = seq->request->forked ? seq->request->prompt + seq->n_out : seq->request->prompt - 1;
+    seq->target =
+        seq->request->forked ? seq->request->prompt + seq->n_out : seq->request->prompt - 1;
     return;
   }
   seq->retries++;

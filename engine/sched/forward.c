@@ -1,9 +1,10 @@
 /* Fast-forward over uneventful decode steps, and the pace of submitting.
  *
- * A stretch begins with one step m in flight, all of it decodes of everything that runs, and nothing that
- * could be admitted. Each turn of the loop below does to the books exactly what one pass through the driver
- * does when stepping (submit m + 1 ahead, commit m), with the counters of sequences advanced lazily; the
- * order of page takes, index entries and log lines is the same, so logs are byte-identical either way. */
+ * A stretch begins with one step m in flight, all of it decodes of everything that runs, and
+ * nothing that could be admitted. Each turn of the loop below does to the books exactly what one
+ * pass through the driver does when stepping (submit m + 1 ahead, commit m), with the counters of
+ * sequences advanced lazily; the order of page takes, index entries and log lines is the same, so
+ * logs are byte-identical either way. */
 #include "engine/sched/internal.h"
 
 oct_time
@@ -12,7 +13,8 @@ oct_pace(const oct_engine *engine) {
   if (engine->n_flights < stages)
     return 0;
   const oct_flight *f = &engine->flights[engine->first_flight];
-  /* A mixed step's time is less sure: half is taken, since too early costs little and too late a bubble. */
+  /* A mixed step's time is less sure: half is taken, since too early costs little and too late a
+   * bubble. */
   gint64 takes = f->pure_decode ? engine->decode_step_ns
                                 : (gint64)(0.5 * engine->mixed_ns_per_token * f->n_tokens);
   return MAX(f->submit_ns, engine->last_done_ns) + takes / stages - engine->config.submit_lead_ns;
@@ -56,7 +58,8 @@ stretch_limit(const oct_engine *engine) {
   return n == f->n_slices ? limit : 0;
 }
 
-/* Sorts the running sequences by where `sched` is in its page, in order of domain and admission within. */
+/* Sorts the running sequences by where `sched` is in its page, in order of domain and admission
+ * within. */
 static void
 fill_buckets(oct_engine *engine) {
   guint32 page = engine->page_tokens, *first = engine->bucket_first;

@@ -1,18 +1,19 @@
 /* The scheduler's inside: what the files of this folder share. Nothing outside includes it, except
  * tests of one part.
  *
- * Reading order: request.c (life cycle), queue.c (who waits), kv.c (pages, slots, prefix hits), plan.c
- * (one step), policy/ (in which order), commit.c (what a step brought), transfer.c (host tier), fault.c
- * (what goes wrong), forward.c (fast-forward), engine.c (the turn), check.c (the books).
+ * Reading order: request.c (life cycle), queue.c (who waits), kv.c (pages, slots, prefix hits),
+ * plan.c (one step), policy/ (in which order), commit.c (what a step brought), transfer.c (host
+ * tier), fault.c (what goes wrong), forward.c (fast-forward), engine.c (the turn), check.c (the
+ * books).
  *
  * A sequence's numbers, all in tokens (n_out + in_flight_out <= max_out):
  *
  *   0 ........ prompt ........ prompt+n_out ........ +in_flight_out
  *   |--------- known ----------|-- sampled by unfinished steps --|
  *   done <= sched: tokens whose KV is written by finished / by submitted steps.
- *   Prefill while sched < target; target is prompt + n_out when the sequence (re)starts, or prompt - 1
- *   for the trunk of n > 1 choices until it forks.
- *   Decode when sched + 1 == prompt + n_out + in_flight_out: the last token is all that is left.
+ *   Prefill while sched < target; target is prompt + n_out when the sequence (re)starts, or prompt
+ * - 1 for the trunk of n > 1 choices until it forks. Decode when sched + 1 == prompt + n_out +
+ * in_flight_out: the last token is all that is left.
  */
 #ifndef OCT_SCHED_INTERNAL_H
 #define OCT_SCHED_INTERNAL_H
@@ -52,39 +53,40 @@ typedef struct oct_seq {
   guint32 announced; /* pages the slot's table on the device knows; and its state slots */
   guint32 sched, done, target;
   guint32 n_out, in_flight_out, max_out;
-  guint32 unfinished;   /* steps in flight that name it */
-  guint32 copies;       /* transfers in flight that name it */
-  guint64 last_step;    /* latest step that has a slice of it */
-  guint64 epoch;        /* latest step that may touch its memory: copies included */
-  guint64 depends_on;   /* latest step that wrote a page or snapshot it took from the prefix index */
+  guint32 unfinished; /* steps in flight that name it */
+  guint32 copies;     /* transfers in flight that name it */
+  guint64 last_step;  /* latest step that has a slice of it */
+  guint64 epoch;      /* latest step that may touch its memory: copies included */
+  guint64 depends_on; /* latest step that wrote a page or snapshot it took from the prefix index */
   guint32 retries;
-  guint64 void_until;   /* results of steps up to this one are dropped (a fault made them void) */
-  gboolean reload_void; /* what it is reloading beside is in doubt: start again when the copies end */
-  gboolean no_offload;  /* its cache is not to be trusted: leaves by recomputation */
-  gboolean counted;     /* admitted once: prefix statistics are taken */
-  gboolean offloading;  /* an offload in flight: host[] is held too */
-  gboolean on_host;     /* WAITING with its pages in host[] */
-  guint32 weight;       /* sequences it stands for in its domain's running count */
-  guint32 run_index;    /* in domain.running, OCT_NO_INDEX outside */
-  guint32 heap_index;   /* in domain.queue, OCT_NO_INDEX outside */
-  gint32 rank_class;    /* queue order: class, then rank, then arrival order */
+  guint64 void_until; /* results of steps up to this one are dropped (a fault made them void) */
+  gboolean
+      reload_void; /* what it is reloading beside is in doubt: start again when the copies end */
+  gboolean no_offload; /* its cache is not to be trusted: leaves by recomputation */
+  gboolean counted;    /* admitted once: prefix statistics are taken */
+  gboolean offloading; /* an offload in flight: host[] is held too */
+  gboolean on_host;    /* WAITING with its pages in host[] */
+  guint32 weight;      /* sequences it stands for in its domain's running count */
+  guint32 run_index;   /* in domain.running, OCT_NO_INDEX outside */
+  guint32 heap_index;  /* in domain.queue, OCT_NO_INDEX outside */
+  gint32 rank_class;   /* queue order: class, then rank, then arrival order */
   gint64 rank;
   /* Pages: table[g][i] for page groups, table[g][0] for state groups. host[g] likewise. */
   guint32 n_pages, page_capacity;
   guint32 first_live[OCT_GROUPS];
   guint32 *table[OCT_GROUPS], *host[OCT_GROUPS];
-  gboolean has_state;   /* table[] of state groups is valid */
+  gboolean has_state;          /* table[] of state groups is valid */
   guint32 restore[OCT_GROUPS]; /* snapshot to copy from before the first slice, or OCT_POOL_NONE */
-  guint32 n_indexed;    /* pages offered to the prefix index */
+  guint32 n_indexed;           /* pages offered to the prefix index */
   guint32 n_hashes;
   oct_hash128 *hashes;  /* chain over full pages [page_capacity] */
   guint32 branch;       /* a snapshot is wanted at this position (branch seen twice); 0 = none */
   guint32 computed_max; /* furthest `sched` ever: below it, computing again is recomputation */
   guint32 forwarded;    /* forward.c: skipped steps its counters know of */
   guint64 key, seed;
-  guint32 *ids;         /* prompt + output ids when carry_ids */
+  guint32 *ids; /* prompt + output ids when carry_ids */
   guint32 ids_capacity;
-  guint64 tag;          /* chain of ids [0, tag_position) */
+  guint64 tag; /* chain of ids [0, tag_position) */
   guint32 tag_position;
   oct_time first_token_ns, last_token_ns;
   gint64 longest_gap_ns;
@@ -127,13 +129,13 @@ typedef struct oct_kv_domain {
   oct_queue queue;
   oct_seq **running; /* RUNNING and PREEMPTING, in order of admission */
   guint32 n_running;
-  guint32 weight;    /* sum over running, reloading and offloading: bounded by max_num_seqs */
+  guint32 weight;       /* sum over running, reloading and offloading: bounded by max_num_seqs */
   guint32 n_preempting; /* PREEMPTING or OFFLOADING: memory that is about to come back */
   guint32 n_reloading;
-  gboolean blocked;  /* admission of the queue's head failed for memory; cleared when memory comes */
+  gboolean blocked; /* admission of the queue's head failed for memory; cleared when memory comes */
   guint64 starved_steps; /* steps in a row in which prefill got nothing although it could run */
   oct_time last_decode_ns;
-  guint64 spill_ticket;  /* a spill in flight, 0 = none */
+  guint64 spill_ticket; /* a spill in flight, 0 = none */
 } oct_kv_domain;
 
 typedef struct oct_flight_slice {
@@ -168,7 +170,7 @@ typedef struct oct_transfer {
   guint32 domain;
   oct_seq *seq;
   gboolean pending; /* not taken by the backend yet */
-  GArray *items; /* oct_transfer_item */
+  GArray *items;    /* oct_transfer_item */
 } oct_transfer;
 
 struct oct_engine {
@@ -192,10 +194,10 @@ struct oct_engine {
 
   oct_request *first, *last; /* live requests */
   oct_request_id next_id;
-  GHashTable *by_id; /* looked up only, never iterated */
+  GHashTable *by_id;   /* looked up only, never iterated */
   guint32 n_deadlines; /* live requests that have one */
   guint64 queued_requests, queued_tokens;
-  GHashTable *shares;    /* policy/priority.c */
+  GHashTable *shares; /* policy/priority.c */
   double mean_output; /* running mean of output lengths, for expected growth */
   guint64 n_outputs;
 
@@ -205,8 +207,8 @@ struct oct_engine {
   oct_flight flights[OCT_DEPTH_MAX];
   guint32 first_flight, n_flights;
   oct_time last_done_ns;
-  gint64 decode_step_ns;      /* the last pure decode step's time */
-  double mixed_ns_per_token;  /* the last mixed step's */
+  gint64 decode_step_ns;     /* the last pure decode step's time */
+  double mixed_ns_per_token; /* the last mixed step's */
 
   /* The step being built. */
   guint32 tokens_left, slices_left; /* of the domain being planned */
@@ -214,7 +216,7 @@ struct oct_engine {
   gboolean plan_preempted;
 
   char down_reason[96];
-  char lost[96];          /* why the instance is lost; handled at the end of turn() and event() */
+  char lost[96]; /* why the instance is lost; handled at the end of turn() and event() */
   gboolean lost_fatal;
   gboolean has_host, has_windows;
 
@@ -235,7 +237,8 @@ oct_request *oct_request_new(oct_engine *engine, const oct_request_params *param
 /* Frees a request all of whose sequences have ended and are in no step or copy. */
 void oct_request_free(oct_request *request);
 oct_seq *oct_seq_new(oct_engine *engine, oct_request *request, guint32 choice);
-/* Hash of page `page` of the sequence, extending the chain; FALSE when its tokens are not all known. */
+/* Hash of page `page` of the sequence, extending the chain; FALSE when its tokens are not all
+ * known. */
 gboolean oct_seq_hash(oct_engine *engine, oct_seq *seq, guint32 page, oct_hash128 *hash);
 void oct_seq_reserve_pages(oct_engine *engine, oct_seq *seq, guint32 n_pages);
 void oct_seq_append_ids(oct_seq *seq, const guint32 *ids, guint32 n);
@@ -260,8 +263,8 @@ gboolean oct_kv_grow(oct_engine *engine, oct_seq *seq, guint32 tokens);
 gboolean oct_kv_can_take(const oct_engine *engine, guint32 domain, guint32 pages, guint32 states);
 /* State slots of the sequence (one per state group), all or nothing. */
 gboolean oct_kv_take_state(oct_engine *engine, oct_seq *seq);
-/* Gives back all that the sequence holds on the device; last pages first, so that a prefix outlives its
- * continuations. */
+/* Gives back all that the sequence holds on the device; last pages first, so that a prefix outlives
+ * its continuations. */
 void oct_kv_release_device(oct_engine *engine, oct_seq *seq, guint64 epoch);
 void oct_kv_release_host(oct_engine *engine, oct_seq *seq);
 /* Offers the pages filled up to `tokens` to the prefix index as written by `step`. */
@@ -274,9 +277,9 @@ void oct_kv_complete(oct_engine *engine);
 /* A prefix hit: tokens [0, pages x page_tokens), and what taking it costs each group's pool. */
 typedef struct oct_hit {
   guint32 pages;
-  guint32 pages_bound;         /* how far the pages alone reached, without regard to snapshots */
-  guint32 load[OCT_GROUPS];    /* items to be loaded from the host */
-  guint32 cached[OCT_GROUPS];  /* cached device items that will be held */
+  guint32 pages_bound;        /* how far the pages alone reached, without regard to snapshots */
+  guint32 load[OCT_GROUPS];   /* items to be loaded from the host */
+  guint32 cached[OCT_GROUPS]; /* cached device items that will be held */
 } oct_hit;
 void oct_kv_lookup(oct_engine *engine, oct_seq *seq, oct_hit *hit);
 /* Takes what lookup found: references on device pages, fresh pages for host ones, whose transfer is
@@ -284,7 +287,8 @@ void oct_kv_lookup(oct_engine *engine, oct_seq *seq, oct_hit *hit);
 void oct_kv_take_hit(oct_engine *engine, oct_seq *seq, const oct_hit *hit, oct_transfer **transfer);
 /* Position of the next state snapshot of the sequence's computation above `position`, 0 = none. */
 guint32 oct_kv_next_cut(const oct_engine *engine, const oct_seq *seq, guint32 position);
-/* Adds an AFTER copy of the sequence's state at `position`, a page boundary, to the step being built. */
+/* Adds an AFTER copy of the sequence's state at `position`, a page boundary, to the step being
+ * built. */
 void oct_kv_snapshot(oct_engine *engine, oct_seq *seq, guint32 position, guint64 step);
 
 /* ---- plan.c (what policies call: policy.h) */

@@ -3,9 +3,10 @@
  * Rules that the rest relies on:
  *  - All page groups cut tokens into the same pages, so a sequence has one page count.
  *  - A full page is never written again; a partial one has one holder (a fork copies it first).
- *  - The index holds full pages only, under the chain hash of all tokens up to their end, once per group.
- *  - A snapshot is an indexed item of a state group's pool, under the hash of the page that ends at its
- *    position. Evicting that page from the device withdraws it, unless the host keeps the page. */
+ *  - The index holds full pages only, under the chain hash of all tokens up to their end, once per
+ * group.
+ *  - A snapshot is an indexed item of a state group's pool, under the hash of the page that ends at
+ * its position. Evicting that page from the device withdraws it, unless the host keeps the page. */
 #include "engine/sched/internal.h"
 
 /* ---------------------------------------------------------------- pools */
@@ -175,10 +176,8 @@ oct_kv_slide(oct_engine *engine, oct_seq *seq, guint32 position) {
     seq->first_live[g] = live;
     if (!seq->fresh) {
       oct_page_change *c = oct_step_add_change(engine->builder);
-      *c = (oct_page_change){.slot = seq->slot,
-                             .group = (guint16)g,
-                             .op = OCT_PAGE_FIRST_LIVE,
-                             .index = live};
+      *c = (oct_page_change){
+          .slot = seq->slot, .group = (guint16)g, .op = OCT_PAGE_FIRST_LIVE, .index = live};
     }
     d->blocked = FALSE;
   }
@@ -245,7 +244,8 @@ first_needed(const oct_engine *engine, guint32 g, guint32 pages) {
   return (guint32)((position - window + 1) / engine->page_tokens);
 }
 
-/* What taking the hit costs each pool: items to load from the host, and cached ones that will be held. */
+/* What taking the hit costs each pool: items to load from the host, and cached ones that will be
+ * held. */
 static void
 count_items(oct_engine *engine, oct_seq *seq, oct_hit *hit) {
   const oct_kv_domain *d = &engine->domains[seq->domain];
@@ -264,8 +264,8 @@ count_items(oct_engine *engine, oct_seq *seq, oct_hit *hit) {
 static void
 longest_hit(oct_engine *engine, oct_seq *seq, oct_hit *hit) {
   const oct_kv_domain *d = &engine->domains[seq->domain];
-  guint32 limit = (seq->target - (seq->target == seq->request->prompt || seq->n_out > 0)) /
-                  engine->page_tokens;
+  guint32 limit =
+      (seq->target - (seq->target == seq->request->prompt || seq->n_out > 0)) / engine->page_tokens;
   guint32 run[OCT_GROUPS] = {0}; /* consecutive pages of the group that end here */
   for (guint32 i = 0; i < limit; i++) {
     oct_hash128 hash;
@@ -322,8 +322,8 @@ take_page(oct_engine *engine, oct_seq *seq, guint32 g, guint32 i, oct_transfer *
     seq->table[g][i] = item;
 }
 
-/* The snapshot of a hit: restored from the device before the first slice, or loaded from the host straight
- * into the sequence's own state slot. */
+/* The snapshot of a hit: restored from the device before the first slice, or loaded from the host
+ * straight into the sequence's own state slot. */
 static void
 take_snapshot(oct_engine *engine, oct_seq *seq, guint32 g, guint32 page, gboolean on_device,
               oct_transfer **transfer) {
@@ -399,7 +399,8 @@ oct_kv_snapshot(oct_engine *engine, oct_seq *seq, guint32 position, guint64 step
   guint32 page = position / engine->page_tokens - 1;
   oct_hash128 hash;
   guint32 gs = (guint32)engine->first_state_group;
-  if (!oct_seq_hash(engine, seq, page, &hash) || oct_pool_find(d->device[gs], hash) != OCT_POOL_NONE)
+  if (!oct_seq_hash(engine, seq, page, &hash) ||
+      oct_pool_find(d->device[gs], hash) != OCT_POOL_NONE)
     return;
   guint32 snapshot = oct_pool_take(d->device[gs]);
   if (snapshot == OCT_POOL_NONE)

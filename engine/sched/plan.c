@@ -1,11 +1,11 @@
 /* Builds one step: what policies call, and the rules that they cannot break.
  *
- * Memory short. A sequence that cannot get its next page waits while memory is coming back by itself
- * (pages that drain behind unfinished steps, sequences on their way out); only when nothing is coming is
- * somebody preempted. Without that rule each step would preempt one more, since frees are deferred.
- * Progress (invariant 3): the victim is never in the step being built, the first admitted is the last to
- * be a victim, and any accepted request fits alone; so within depth + 2 steps and the copies in flight,
- * some sequence advances. */
+ * Memory short. A sequence that cannot get its next page waits while memory is coming back by
+ * itself (pages that drain behind unfinished steps, sequences on their way out); only when nothing
+ * is coming is somebody preempted. Without that rule each step would preempt one more, since frees
+ * are deferred. Progress (invariant 3): the victim is never in the step being built, the first
+ * admitted is the last to be a victim, and any accepted request fits alone; so within depth + 2
+ * steps and the copies in flight, some sequence advances. */
 #include "engine/sched/internal.h"
 
 #include <math.h>
@@ -99,8 +99,8 @@ oct_preempt_finish(oct_engine *engine, oct_seq *seq) {
   oct_seq_restart(engine, seq);
 }
 
-/* Pages for `tokens` tokens of a running sequence, preempting others (or itself) where needed. FALSE: it
- * does not run in this step. */
+/* Pages for `tokens` tokens of a running sequence, preempting others (or itself) where needed.
+ * FALSE: it does not run in this step. */
 static gboolean
 make_room(oct_engine *engine, oct_seq *seq, guint32 tokens) {
   while (!oct_kv_grow(engine, seq, tokens)) {
@@ -154,21 +154,22 @@ static void
 open_slot(oct_engine *engine, oct_seq *seq) {
   const oct_request *r = seq->request;
   oct_slot_open *o = oct_step_add_open(engine->builder);
-  *o = (oct_slot_open){.slot = seq->slot,
-                       .domain = (guint16)seq->domain,
-                       .key = seq->key,
-                       .seed = seq->seed,
-                       .prompt_tokens = r->prompt,
-                       .oracle_tokens = r->oracle_tokens,
-                       .eos_token = engine->spec->n_eos_tokens > 0 ? engine->spec->eos_tokens[0] : 0,
-                       .top_k = r->top_k,
-                       .temperature = r->temperature,
-                       .top_p = r->top_p,
-                       .min_p = r->min_p,
-                       .repetition_penalty = r->repetition_penalty,
-                       .presence_penalty = r->presence_penalty,
-                       .frequency_penalty = r->frequency_penalty,
-                       .history = OCT_NO_INDEX};
+  *o =
+      (oct_slot_open){.slot = seq->slot,
+                      .domain = (guint16)seq->domain,
+                      .key = seq->key,
+                      .seed = seq->seed,
+                      .prompt_tokens = r->prompt,
+                      .oracle_tokens = r->oracle_tokens,
+                      .eos_token = engine->spec->n_eos_tokens > 0 ? engine->spec->eos_tokens[0] : 0,
+                      .top_k = r->top_k,
+                      .temperature = r->temperature,
+                      .top_p = r->top_p,
+                      .min_p = r->min_p,
+                      .repetition_penalty = r->repetition_penalty,
+                      .presence_penalty = r->presence_penalty,
+                      .frequency_penalty = r->frequency_penalty,
+                      .history = OCT_NO_INDEX};
   gboolean penalties =
       r->repetition_penalty != 1 || r->presence_penalty != 0 || r->frequency_penalty != 0;
   if (penalties && seq->ids != NULL) {
@@ -180,11 +181,8 @@ open_slot(oct_engine *engine, oct_seq *seq) {
 static void
 change(oct_engine *engine, const oct_seq *seq, guint32 group, oct_page_op op, guint32 index,
        guint32 page) {
-  *oct_step_add_change(engine->builder) = (oct_page_change){.slot = seq->slot,
-                                                            .group = (guint16)group,
-                                                            .op = (guint16)op,
-                                                            .index = index,
-                                                            .page = page};
+  *oct_step_add_change(engine->builder) = (oct_page_change){
+      .slot = seq->slot, .group = (guint16)group, .op = (guint16)op, .index = index, .page = page};
 }
 
 /* Tells the slot's table what is new since its last slice; with a fresh slot, everything. */
@@ -234,8 +232,7 @@ add_slice(oct_engine *engine, oct_seq *seq, guint32 n, gboolean samples, gboolea
                    .n_tokens = n,
                    .tokens = OCT_NO_INDEX,
                    .position = seq->sched,
-                   .state_position =
-                       engine->first_state_group >= 0 ? seq->sched : OCT_NO_INDEX};
+                   .state_position = engine->first_state_group >= 0 ? seq->sched : OCT_NO_INDEX};
   if (!prefill && seq->sampled)
     s->source = OCT_SOURCE_DEVICE;
   else if (engine->config.carry_ids)
@@ -279,14 +276,15 @@ plan_decode(oct_engine *engine, oct_seq *seq) {
   return TRUE;
 }
 
-/* A running sequence may have been preempted while another was planned: the next index is where it is
- * not known to be, so it is taken from the sequence itself. */
+/* A running sequence may have been preempted while another was planned: the next index is where it
+ * is not known to be, so it is taken from the sequence itself. */
 static guint32
 next_index(const oct_seq *seq, guint32 index) {
   return seq->run_index == OCT_NO_INDEX ? index : seq->run_index + 1;
 }
 
-/* With P stages a P-th of the decoding sequences go into each step, those that ran longest ago first. */
+/* With P stages a P-th of the decoding sequences go into each step, those that ran longest ago
+ * first. */
 static guint32
 staged_decodes(oct_engine *engine, guint32 domain, guint32 keep_tokens) {
   oct_kv_domain *d = &engine->domains[domain];
@@ -335,7 +333,8 @@ oct_plan_decodes(oct_engine *engine, guint32 domain, guint32 keep_tokens) {
   return added;
 }
 
-/* ---------------------------------------------------------------- forks: n choices of one prompt */
+/* ---------------------------------------------------------------- forks: n choices of one prompt
+ */
 
 static gboolean
 fork_fits(const oct_engine *engine, const oct_seq *trunk) {
@@ -346,7 +345,8 @@ fork_fits(const oct_engine *engine, const oct_seq *trunk) {
                          engine->first_state_group >= 0 ? r->n - 1 : 0);
 }
 
-/* The child shares the trunk's full pages; the partial page and the state are copied before the step. */
+/* The child shares the trunk's full pages; the partial page and the state are copied before the
+ * step. */
 static void
 fork_child(oct_engine *engine, oct_seq *trunk, guint32 choice) {
   oct_kv_domain *d = &engine->domains[trunk->domain];
@@ -397,8 +397,16 @@ static void
 plan_fork(oct_engine *engine, oct_seq *trunk) {
   oct_request *r = trunk->request;
   oct_kv_domain *d = &engine->domains[trunk->domain];
-  if (!fork_fits(engine, trunk) || !make_room(engine, trunk, r->prompt) || !fork_fits(engine, trunk))
+  if (!make_room(engine, trunk, r->prompt))
     return;
+  while (!fork_fits(engine, trunk)) {
+    if (oct_memory_coming(engine, trunk->domain))
+      return;
+    oct_seq *victim = engine->policy->victim(engine, trunk->domain, trunk);
+    if (victim == NULL || victim == trunk)
+      return;
+    oct_preempt(engine, victim);
+  }
   d->weight -= trunk->weight - 1;
   trunk->weight = 1;
   for (guint32 c = 1; c < r->n; c++)
@@ -468,8 +476,9 @@ oct_plan_running(oct_engine *engine, guint32 domain) {
 
 /* ---------------------------------------------------------------- admission */
 
-/* Pages that running sequences are expected to need before some of them end: half of what is left to the
- * mean output length, since on average half of a running sequence's growth is met by others' ends. */
+/* Pages that running sequences are expected to need before some of them end: half of what is left
+ * to the mean output length, since on average half of a running sequence's growth is met by others'
+ * ends. */
 static guint32
 growth_pages(const oct_engine *engine, const oct_kv_domain *d) {
   double tokens = 0;
@@ -489,7 +498,7 @@ fits_with(const oct_engine *engine, const oct_seq *seq, const oct_hit *hit, guin
   for (guint32 g = 0; g < engine->n_groups; g++) {
     guint64 need = (guint64)hit->load[g] + hit->cached[g];
     if (engine->is_state[g])
-      need = 1 + hit->cached[g];
+      need = (seq->request->forked ? 1 : seq->request->n) + hit->cached[g];
     else if (seq->on_host)
       need = seq->n_pages - seq->first_live[g] + (guint64)reserve;
     else
@@ -510,6 +519,8 @@ admission_fits(const oct_engine *engine, const oct_seq *seq, const oct_hit *hit)
   guint32 pages = (end + engine->page_tokens - 1) / engine->page_tokens;
   guint32 reserve =
       engine->policy->admit_by_chunk || d->n_running == 0 ? 0 : growth_pages(engine, d);
+  if (!seq->request->forked) /* each further choice needs its own last page */
+    reserve += seq->request->n;
   return fits_with(engine, seq, hit, pages, reserve);
 }
 
@@ -529,10 +540,10 @@ count_admission(oct_engine *engine, oct_seq *seq, const oct_hit *hit) {
   r->cached_tokens = hit->pages * engine->page_tokens;
   engine->stats.queried_prompt_tokens += r->prompt;
   engine->stats.cached_prompt_tokens += r->cached_tokens;
-  engine->stats.host_hit_tokens += engine->first_page_group < 0
-                                       ? 0
-                                       : (guint64)hit->load[engine->first_page_group] *
-                                             engine->page_tokens;
+  engine->stats.host_hit_tokens +=
+      engine->first_page_group < 0
+          ? 0
+          : (guint64)hit->load[engine->first_page_group] * engine->page_tokens;
 }
 
 /* Takes the head of the queue into memory. FALSE: it stays. */
@@ -582,7 +593,7 @@ oct_plan_admissions(oct_engine *engine, guint32 domain) {
   guint32 added = 0;
   oct_seq *seq;
   while (engine->tokens_left > 0 && engine->slices_left > 0 && !d->blocked &&
-         (seq = oct_queue_head(&d->queue)) != NULL) {
+         !engine->plan_preempted && (seq = oct_queue_head(&d->queue)) != NULL) {
     if (!admit(engine, seq))
       break;
     if (seq->state != OCT_SEQ_RUNNING)

@@ -1,10 +1,10 @@
-/* Scheduling policies: in which order work enters a step. One file each in engine/sched/policy/; to write
- * one, copy decode-first.c and add it to the table in policy.c.
+/* Scheduling policies: in which order work enters a step. One file each in engine/sched/policy/; to
+ * write one, copy decode-first.c and add it to the table in policy.c.
  *
- * A policy decides three things: the order of the waiting queue (rank), what the next step is made of
- * (plan), and who leaves when memory is short (victim). It does so only through the functions below, which
- * keep budgets, memory and invariants; whatever a policy does, no rule of the engine can break.
- * Policies keep no state of their own outside the engine.
+ * A policy decides three things: the order of the waiting queue (rank), what the next step is made
+ * of (plan), and who leaves when memory is short (victim). It does so only through the functions
+ * below, which keep budgets, memory and invariants; whatever a policy does, no rule of the engine
+ * can break. Policies keep no state of their own outside the engine.
  */
 #ifndef OCT_SCHED_POLICY_H
 #define OCT_SCHED_POLICY_H
@@ -17,18 +17,18 @@ struct oct_seq;
 typedef struct oct_policy {
   const char *name;
   const char *summary; /* one line for --help */
-  /* Sets seq->rank_class and seq->rank: smaller leaves the queue first; ties go by arrival. `requeued`:
-   * it was preempted or failed and comes back. */
+  /* Sets seq->rank_class and seq->rank: smaller leaves the queue first; ties go by arrival.
+   * `requeued`: it was preempted or failed and comes back. */
   void (*rank)(oct_engine *engine, struct oct_seq *seq, gboolean requeued);
   /* Optional: the sequence leaves the queue for memory. */
   void (*admitted)(oct_engine *engine, struct oct_seq *seq);
   /* Plans one domain's part of the step with oct_plan_decodes() … */
   void (*plan)(oct_engine *engine, guint32 domain);
-  /* Who gives up its memory for `needs` (running in `domain`): may be `needs` itself, NULL = nobody. Not
-   * one that is already in the step being built (oct_plan_is_planned()). */
+  /* Who gives up its memory for `needs` (running in `domain`): may be `needs` itself, NULL =
+   * nobody. Not one that is already in the step being built (oct_plan_is_planned()). */
   struct oct_seq *(*victim)(oct_engine *engine, guint32 domain, struct oct_seq *needs);
-  /* Admission by the memory of the first chunk only, as vLLM; else of the whole prompt and the expected
-   * growth of what runs. */
+  /* Admission by the memory of the first chunk only, as vLLM; else of the whole prompt and the
+   * expected growth of what runs. */
   gboolean admit_by_chunk;
   gboolean always_recompute; /* preemption never offloads */
 } oct_policy;
@@ -38,16 +38,16 @@ const oct_policy *const *oct_policy_list(void);      /* NULL-terminated */
 
 /* ---- what plan() may call, for the domain it was given */
 
-/* One-token decode slices for running sequences, in order of admission, while tokens and slices last;
- * `keep_tokens` of the budget are left alone. Returns the slices added. */
+/* One-token decode slices for running sequences, in order of admission, while tokens and slices
+ * last; `keep_tokens` of the budget are left alone. Returns the slices added. */
 guint32 oct_plan_decodes(oct_engine *engine, guint32 domain, guint32 keep_tokens);
 /* Prefill chunks for running sequences that have prompt left. Returns the tokens added. */
 guint32 oct_plan_prefills(oct_engine *engine, guint32 domain);
-/* Takes waiting sequences in queue order while they fit, with their first chunk. Stops at the first that
- * does not fit: nobody overtakes within a policy's order. Returns the tokens added. */
+/* Takes waiting sequences in queue order while they fit, with their first chunk. Stops at the first
+ * that does not fit: nobody overtakes within a policy's order. Returns the tokens added. */
 guint32 oct_plan_admissions(oct_engine *engine, guint32 domain);
-/* vLLM's first loop: every running sequence in order of admission, whatever it needs next; stops when
- * one had to be preempted. TRUE if none was. */
+/* vLLM's first loop: every running sequence in order of admission, whatever it needs next; stops
+ * when one had to be preempted. TRUE if none was. */
 gboolean oct_plan_running(oct_engine *engine, guint32 domain);
 /* Tokens of the step's budget left in this domain. */
 guint32 oct_plan_tokens_left(const oct_engine *engine);

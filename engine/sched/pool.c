@@ -332,8 +332,7 @@ oct_pool_check(const oct_pool *pool, GError **error) {
       BROKEN("item %u is cached but not indexed", i);
     if (it->state == OCT_ITEM_FREE && it->indexed)
       BROKEN("item %u is indexed and free", i);
-    if ((it->state == OCT_ITEM_FREE || it->state == OCT_ITEM_CACHED) &&
-        it->epoch > pool->completed)
+    if ((it->state == OCT_ITEM_FREE || it->state == OCT_ITEM_CACHED) && it->epoch > pool->completed)
       BROKEN("item %u may still be touched by step %" G_GUINT64_FORMAT, i, it->epoch);
   }
   for (guint32 at = 0; at <= pool->mask; at++)

@@ -1,6 +1,6 @@
-/* A pool of equal items of one kind: the pages, or the state slots, of one layer group in one KV domain
- * and one tier (device or host), with its reference counts, its LRU of cached items and its index by
- * content.
+/* A pool of equal items of one kind: the pages, or the state slots, of one layer group in one KV
+ * domain and one tier (device or host), with its reference counts, its LRU of cached items and its
+ * index by content.
  *
  * An item is always in exactly one of four states, and free + cached + held + draining = total:
  *
@@ -12,10 +12,10 @@
  *      |               +-------------------- CACHED <------
  *      +--- withdraw() -----------------------+  | evicted by take(): HELD again
  *
- * Epochs (invariant 2): unref() says which step is the last that may touch the item; until it has completed
- * the item drains and cannot be taken. An indexed item is found by oct_pool_find() in every state from
- * oct_pool_index() on until it is withdrawn or evicted, also while it drains.
- * One thread. Nothing is allocated after oct_pool_new().
+ * Epochs (invariant 2): unref() says which step is the last that may touch the item; until it has
+ * completed the item drains and cannot be taken. An indexed item is found by oct_pool_find() in
+ * every state from oct_pool_index() on until it is withdrawn or evicted, also while it drains. One
+ * thread. Nothing is allocated after oct_pool_new().
  */
 #ifndef OCT_SCHED_POOL_H
 #define OCT_SCHED_POOL_H
@@ -43,8 +43,8 @@ void oct_pool_reset(oct_pool *pool);
 
 /* ---- use */
 
-/* One item with one reference: a free one, else the least recently used cached one, which is evicted.
- * OCT_POOL_NONE when there is neither. */
+/* One item with one reference: a free one, else the least recently used cached one, which is
+ * evicted. OCT_POOL_NONE when there is neither. */
 guint32 oct_pool_take(oct_pool *pool);
 /* What the last take() evicted is told to this callback (item, before its index entry goes). */
 typedef void (*oct_pool_evicted_fn)(void *user, guint32 item);
@@ -80,7 +80,8 @@ guint64 oct_pool_writer(const oct_pool *pool, guint32 item);
 /* Least recently used cached item, and the next after it (OCT_POOL_NONE at the end). */
 guint32 oct_pool_oldest(const oct_pool *pool);
 guint32 oct_pool_next_oldest(const oct_pool *pool, guint32 item);
-/* Free-form word of the owner for each item, 0 at first, kept across states and zeroed by take(). */
+/* Free-form word of the owner for each item, 0 at first, kept across states and zeroed by take().
+ */
 guint32 *oct_pool_note(oct_pool *pool, guint32 item);
 /* Books against one another: lists, counts, index. FALSE with *error. */
 gboolean oct_pool_check(const oct_pool *pool, GError **error);

@@ -12,14 +12,15 @@
  *            +<------------------ recompute ---------------------------------+
  *            +<------------------ copied ------------- OFFLOADING <----------+
  *
- *   every state -> ENDED (finished, cancelled, timed out, failed), from where nothing comes back. An
- *   ENDED sequence that a step or copy in flight still names is a zombie; its memory drains by epoch.
+ *   every state -> ENDED (finished, cancelled, timed out, failed), from where nothing comes back.
+ * An ENDED sequence that a step or copy in flight still names is a zombie; its memory drains by
+ * epoch.
  */
 #include <string.h>
 
 #include "engine/sched/internal.h"
 
-G_DEFINE_QUARK(oct-engine-error-quark, oct_engine_error)
+G_DEFINE_QUARK(oct - engine - error - quark, oct_engine_error)
 
 const char *
 oct_end_reason_name(oct_end_reason reason) {
@@ -183,10 +184,9 @@ page_content(oct_engine *engine, const oct_seq *seq, guint32 page, guint64 *valu
     *size = engine->page_tokens * sizeof(guint32);
     return TRUE;
   }
-  *value = page < r->n_page_ids
-               ? r->page_ids[page]
-               : oct_mix64(oct_mix64(r->id ^ engine->config.seed) + (end > r->prompt ? seq->key : 0) +
-                           page);
+  *value = page < r->n_page_ids ? r->page_ids[page]
+                                : oct_mix64(oct_mix64(r->id ^ engine->config.seed) +
+                                            (end > r->prompt ? seq->key : 0) + page);
   *data = value;
   *size = sizeof *value;
   return TRUE;

@@ -1,8 +1,9 @@
-/* The host tier: sequences and cached pages that move between device and host memory beside the steps.
+/* The host tier: sequences and cached pages that move between device and host memory beside the
+ * steps.
  *
- * A transfer leases both ends of each of its items by reference until its event, so that whatever becomes of
- * its sequence, nothing in flight is reused. A transfer that the backend cannot take yet stays pending and
- * is tried again on the next turn. */
+ * A transfer leases both ends of each of its items by reference until its event, so that whatever
+ * becomes of its sequence, nothing in flight is reused. A transfer that the backend cannot take yet
+ * stays pending and is tried again on the next turn. */
 #include "engine/sched/internal.h"
 
 #define SPILL_SCAN_MAX  256 /* oldest cached items that should have a host copy */
@@ -50,9 +51,9 @@ oct_transfer_start(oct_engine *engine, oct_transfer *t) {
     g_array_append_val(engine->copies, copy);
   }
   g_autoptr(GError) error = NULL;
-  oct_submit submit = oct_world_copy(engine->world, engine->instance, t->ticket,
-                                     (const oct_copy *)(void *)engine->copies->data,
-                                     engine->copies->len, &error);
+  oct_submit submit =
+      oct_world_copy(engine->world, engine->instance, t->ticket,
+                     (const oct_copy *)(void *)engine->copies->data, engine->copies->len, &error);
   t->pending = submit == OCT_SUBMIT_FULL;
   if (submit == OCT_SUBMIT_REFUSED)
     oct_instance_lost(engine, error->message);
@@ -69,8 +70,8 @@ oct_transfer_retry(oct_engine *engine) {
 
 /* ---------------------------------------------------------------- offload */
 
-/* Whether the host has room for the sequence: items it has already (by content) need none, but cached
- * ones among them stop being available. */
+/* Whether the host has room for the sequence: items it has already (by content) need none, but
+ * cached ones among them stop being available. */
 static gboolean
 host_has_room(oct_engine *engine, oct_seq *seq) {
   oct_kv_domain *d = &engine->domains[seq->domain];
@@ -114,8 +115,7 @@ oct_transfer_offload(oct_engine *engine, oct_seq *seq) {
         } else if (seq->host[g][i] == OCT_POOL_NONE) {
           seq->host[g][i] = oct_pool_take(d->host[g]);
           oct_assert(seq->host[g][i] != OCT_POOL_NONE);
-          oct_transfer_item it = {
-              .group = g, .device = item, .host = seq->host[g][i], .index = i};
+          oct_transfer_item it = {.group = g, .device = item, .host = seq->host[g][i], .index = i};
           g_array_append_val(t->items, it);
         }
       }
@@ -231,14 +231,16 @@ reloaded(oct_engine *engine, oct_transfer *t, gboolean failed) {
 
 /* ---------------------------------------------------------------- spill */
 
-/* Whether the host has a place for one more cached item: a free one, or one whose content is no longer on the
- * device. To push out what is there as well would only move copies round and round. */
+/* Whether the host has a place for one more cached item: a free one, or one whose content is no
+ * longer on the device. To push out what is there as well would only move copies round and round.
+ */
 static gboolean
 host_takes(const oct_pool *host, const oct_pool *device) {
   if (oct_pool_count(host, OCT_ITEM_FREE) > 0)
     return TRUE;
   guint32 oldest = oct_pool_oldest(host);
-  return oldest != OCT_POOL_NONE && oct_pool_find(device, oct_pool_key(host, oldest)) == OCT_POOL_NONE;
+  return oldest != OCT_POOL_NONE &&
+         oct_pool_find(device, oct_pool_key(host, oldest)) == OCT_POOL_NONE;
 }
 
 /* The oldest cached items of a pool that the host does not have yet, into *t (made when needed). */

@@ -1,13 +1,14 @@
 /* priority: the most urgent class first, tenants within a class in fair shares.
  *
- * Smaller priorities are more urgent, as in vLLM. Within one priority tenants share by start-time fair
- * queueing (Goyal, Vin and Cheng 1996): a request's rank is the virtual time at which its tenant's previous
- * request would be served, counted in prompt + expected output tokens, and virtual time is the rank of what
- * the class admitted last. A tenant that sends ten times as much waits longer; one that sends little
- * passes by. The victim of preemption is the youngest of the least urgent.
+ * Smaller priorities are more urgent, as in vLLM. Within one priority tenants share by start-time
+ * fair queueing (Goyal, Vin and Cheng 1996): a request's rank is the virtual time at which its
+ * tenant's previous request would be served, counted in prompt + expected output tokens, and
+ * virtual time is the rank of what the class admitted last. A tenant that sends ten times as much
+ * waits longer; one that sends little passes by. The victim of preemption is the youngest of the
+ * least urgent.
  *
- * engine->shares holds an entry per (tenant, priority), and one per priority for its virtual time. Entries
- * whose tenant has caught up say nothing any more and are swept out when there are many. */
+ * engine->shares holds an entry per (tenant, priority), and one per priority for its virtual time.
+ * Entries whose tenant has caught up say nothing any more and are swept out when there are many. */
 #include "engine/sched/policy/policies.h"
 
 #define SHARES_MAX 4096

@@ -1,8 +1,8 @@
 /* stage-aware: two queues, prefill steps before decode steps.
  *
- * While prompts wait, steps are made of prompts only; then all decodes go together. It gives the shortest
- * time to first token and the largest decode batches, and is known to starve decodes under load: the bound
- * (decode_gap_max_ns) forces a decode step when the last one is too long ago. */
+ * While prompts wait, steps are made of prompts only; then all decodes go together. It gives the
+ * shortest time to first token and the largest decode batches, and is known to starve decodes under
+ * load: the bound (decode_gap_max_ns) forces a decode step when the last one is too long ago. */
 #include "engine/sched/policy/policies.h"
 
 static gboolean

@@ -1,8 +1,9 @@
 /* vllm-v1: the rules of vLLM's V1 scheduler, as planners run them today.
  *
- * First come, first served; running sequences in order of admission, whatever each needs next; admission by
- * the memory of the current chunk only; the newest running sequence is preempted, forgets its cache, and goes
- * back to the front of the queue. Nobody is admitted in a step that preempted somebody. */
+ * First come, first served; running sequences in order of admission, whatever each needs next;
+ * admission by the memory of the current chunk only; the newest running sequence is preempted,
+ * forgets its cache, and goes back to the front of the queue. Nobody is admitted in a step that
+ * preempted somebody. */
 #include "engine/sched/policy/policies.h"
 
 static void

@@ -142,7 +142,8 @@ loop(oct_world *world, void *arg) {
   while (open && r->failure == NULL) {
     oct_time next_input = inputs(r), wake = next_input;
     for (guint e = 0; e < r->n_engines; e++)
-      wake = MIN(wake, oct_engine_turn(r->engines[e], r->now, r->n_engines == 1 ? next_input : r->now));
+      wake = MIN(wake,
+                 oct_engine_turn(r->engines[e], r->now, r->n_engines == 1 ? next_input : r->now));
     check(r);
     oct_event event;
     if (!oct_world_next(world, wake, &event))
@@ -212,8 +213,7 @@ rig_config(oct_engine_config *config, const oct_model_spec *spec, guint32 pages,
   config->carry_ids = TRUE;
   config->instance.check_tags = TRUE;
   oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
-  config->instance.memory.n_groups =
-      oct_model_groups(spec, config->instance.kv_dtype, groups);
+  config->instance.memory.n_groups = oct_model_groups(spec, config->instance.kv_dtype, groups);
   for (guint32 g = 0; g < config->instance.memory.n_groups; g++)
     config->instance.memory.groups[g] = (oct_pool_plan){.n_device = pages, .n_host = host};
   config->seed = 1;

@@ -1,5 +1,5 @@
-/* A rig for tests of the engine: drives engines on a world with scripted requests, checks the books after
- * every event, and keeps what every request got.
+/* A rig for tests of the engine: drives engines on a world with scripted requests, checks the books
+ * after every event, and keeps what every request got.
  *
  *   rig r;  rig_init(&r, world);  rig_add_engine(&r, &config);
  *   rig_add(&r, 0, &params);  …  rig_run(&r);  r.requests[i].record …;  rig_clear(&r);
@@ -29,19 +29,19 @@ struct rig {
   oct_world *world;
   guint n_engines;
   oct_engine_config configs[RIG_ENGINES_MAX];
-  oct_engine *engines[RIG_ENGINES_MAX];     /* live during the run only */
-  oct_engine_stats stats[RIG_ENGINES_MAX];  /* when it had ended */
-  GPtrArray *requests;   /* rig_request, in the order added; arrivals are sorted by rig_run() */
-  gboolean check;        /* oct_engine_check() after every event */
-  gboolean (*on_event)(rig *r, const oct_event *event, void *user); /* before the engine sees it; FALSE: not
-                                                                       handed on */
-  void (*on_finish)(rig *r, void *user); /* the engines are still there */
+  oct_engine *engines[RIG_ENGINES_MAX];    /* live during the run only */
+  oct_engine_stats stats[RIG_ENGINES_MAX]; /* when it had ended */
+  GPtrArray *requests; /* rig_request, in the order added; arrivals are sorted by rig_run() */
+  gboolean check;      /* oct_engine_check() after every event */
+  gboolean (*on_event)(rig *r, const oct_event *event, void *user); /* before the engine sees it;
+                                                                       FALSE: not handed on */
+  void (*on_finish)(rig *r, void *user);              /* the engines are still there */
   guint (*route)(rig *r, const rig_request *request); /* NULL: request.engine */
   void *user;
-  guint64 events_max;    /* more is a hang */
+  guint64 events_max; /* more is a hang */
   guint64 n_events;
   oct_time now;
-  char *failure;         /* first thing that was wrong, NULL = nothing */
+  char *failure; /* first thing that was wrong, NULL = nothing */
 };
 
 void rig_init(rig *r, oct_world *world);
@@ -54,11 +54,13 @@ rig_request *rig_request_at(const rig *r, guint i);
 void rig_run(rig *r);
 void rig_clear(rig *r);
 
-/* Small models as specs: "llama" (8 layers, GQA), "hybrid" (KDA and MLA), "window" (sliding and full). */
+/* Small models as specs: "llama" (8 layers, GQA), "hybrid" (KDA and MLA), "window" (sliding and
+ * full). */
 oct_model_spec *rig_spec(const char *kind);
 /* An engine on that spec with `pages` pages (and states) per group. */
 void rig_config(oct_engine_config *config, const oct_model_spec *spec, guint32 pages, guint32 host);
-/* A prompt of n ids drawn from `seed`; equal seeds share their ids from the first on. Owned by g_free(). */
+/* A prompt of n ids drawn from `seed`; equal seeds share their ids from the first on. Owned by
+ * g_free(). */
 guint32 *rig_prompt(const oct_model_spec *spec, guint64 seed, guint32 n);
 
 #endif
