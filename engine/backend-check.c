@@ -70,59 +70,55 @@ layer_experts(const checker *c, guint32 layer) {
 
 /* Takes the array at *offset: its own offset must be the one that the arrays before it give. */
 static gboolean
-check_array(const checker *c, const char *name, guint32 n, guint32 limit, guint32 at,
-            gsize item_bytes, guint64 *offset) {
+check_array(const oct_step *step, const char *name, guint32 n, guint32 limit, guint32 at,
+            gsize item_bytes, guint64 *offset, GError **error) {
   if (n > limit)
-    return refuse(c->error, "step.n_%s is %u, limit %u", name, n, limit);
+    return refuse(error, "step.n_%s is %u, limit %u", name, n, limit);
   if (at != *offset)
-    return refuse(c->error, "step.%s is %u, must be %" G_GUINT64_FORMAT, name, at, *offset);
+    return refuse(error, "step.%s is %u, must be %" G_GUINT64_FORMAT, name, at, *offset);
   guint64 used = (guint64)n * item_bytes, end = *offset + ((used + 7) & ~(guint64)7);
-  if (end > c->step->bytes)
-    return refuse(c->error, "step.n_%s is %u: the array ends at %" G_GUINT64_FORMAT ", record %u",
-                  name, n, end, c->step->bytes);
-  const guint8 *padding = (const guint8 *)c->step + *offset + used;
+  if (end > step->bytes)
+    return refuse(error, "step.n_%s is %u: the array ends at %" G_GUINT64_FORMAT ", record %u",
+                  name, n, end, step->bytes);
+  const guint8 *padding = (const guint8 *)step + *offset + used;
   for (guint64 i = 0; i < end - *offset - used; i++)
     if (padding[i] != 0)
-      return refuse(c->error, "step.%s: padding byte %u is %u, must be 0", name, (guint)i,
-                    padding[i]);
+      return refuse(error, "step.%s: padding byte %u is %u, must be 0", name, (guint)i, padding[i]);
   *offset = end;
   return TRUE;
 }
 
-static gboolean
-check_layout(const checker *c, gsize size) {
-  const oct_step *s = c->step;
+gboolean
+oct_step_layout_check(const oct_step *s, gsize size, GError **error) {
   if (size < sizeof *s || s->bytes < sizeof *s)
-    return refuse(c->error, "step.bytes is %u of %" G_GSIZE_FORMAT ", at least %u",
+    return refuse(error, "step.bytes is %u of %" G_GSIZE_FORMAT ", at least %u",
                   size < sizeof s->bytes ? 0 : s->bytes, size, (guint)sizeof *s);
   if (s->bytes > size)
-    return refuse(c->error, "step.bytes is %u, limit %" G_GSIZE_FORMAT, s->bytes, size);
+    return refuse(error, "step.bytes is %u, limit %" G_GSIZE_FORMAT, s->bytes, size);
   if (s->abi != OCT_BACKEND_ABI)
-    return refuse(c->error, "step.abi is %u, must be %u", s->abi, OCT_BACKEND_ABI);
+    return refuse(error, "step.abi is %u, must be %u", s->abi, OCT_BACKEND_ABI);
   if (s->number == 0)
-    return refuse(c->error, "step.number is 0, must be at least 1");
+    return refuse(error, "step.number is 0, must be at least 1");
   if (s->reserved != 0)
-    return refuse(c->error, "step.reserved is %u, must be 0", s->reserved);
-  if (s->n_domains != c->n_domains || s->n_domains > OCT_STEP_DOMAINS_MAX)
-    return refuse(c->error, "step.n_domains is %u, must be %u", s->n_domains, c->n_domains);
+    return refuse(error, "step.reserved is %u, must be 0", s->reserved);
   guint64 at = sizeof *s;
-  if (!check_array(c, "slices", s->n_slices, OCT_STEP_SLICES_MAX, s->slices, sizeof(oct_slice),
-                   &at) ||
-      !check_array(c, "tokens", s->n_tokens, OCT_STEP_TOKENS_MAX, s->tokens, sizeof(guint32),
-                   &at) ||
-      !check_array(c, "opens", s->n_opens, OCT_STEP_SLICES_MAX, s->opens, sizeof(oct_slot_open),
-                   &at) ||
-      !check_array(c, "changes", s->n_changes, OCT_STEP_CHANGES_MAX, s->changes,
-                   sizeof(oct_page_change), &at) ||
-      !check_array(c, "copies", s->n_copies, OCT_STEP_COPIES_MAX, s->copies, sizeof(oct_copy),
-                   &at) ||
-      !check_array(c, "experts", s->n_experts, OCT_STEP_COPIES_MAX, s->experts,
-                   sizeof(oct_expert_change), &at) ||
-      !check_array(c, "domains", s->n_domains, OCT_STEP_DOMAINS_MAX, s->domains,
-                   sizeof(oct_domain_part), &at))
+  if (!check_array(s, "slices", s->n_slices, OCT_STEP_SLICES_MAX, s->slices, sizeof(oct_slice), &at,
+                   error) ||
+      !check_array(s, "tokens", s->n_tokens, OCT_STEP_TOKENS_MAX, s->tokens, sizeof(guint32), &at,
+                   error) ||
+      !check_array(s, "opens", s->n_opens, OCT_STEP_SLICES_MAX, s->opens, sizeof(oct_slot_open),
+                   &at, error) ||
+      !check_array(s, "changes", s->n_changes, OCT_STEP_CHANGES_MAX, s->changes,
+                   sizeof(oct_page_change), &at, error) ||
+      !check_array(s, "copies", s->n_copies, OCT_STEP_COPIES_MAX, s->copies, sizeof(oct_copy), &at,
+                   error) ||
+      !check_array(s, "experts", s->n_experts, OCT_STEP_COPIES_MAX, s->experts,
+                   sizeof(oct_expert_change), &at, error) ||
+      !check_array(s, "domains", s->n_domains, OCT_STEP_DOMAINS_MAX, s->domains,
+                   sizeof(oct_domain_part), &at, error))
     return FALSE;
   if (at != s->bytes)
-    return refuse(c->error, "step.bytes is %u, the arrays end at %" G_GUINT64_FORMAT, s->bytes, at);
+    return refuse(error, "step.bytes is %u, the arrays end at %" G_GUINT64_FORMAT, s->bytes, at);
   return TRUE;
 }
 
@@ -431,7 +427,11 @@ oct_step_check(const oct_step *step, gsize size, const oct_instance_config *conf
   checker c;
   start(&c, config, error);
   c.step = step;
-  if (!check_layout(&c, size) || !check_slices(&c) || !check_opens(&c))
+  if (!oct_step_layout_check(step, size, error))
+    return FALSE;
+  if (step->n_domains != c.n_domains)
+    return refuse(error, "step.n_domains is %u, must be %u", step->n_domains, c.n_domains);
+  if (!check_slices(&c) || !check_opens(&c))
     return FALSE;
   for (guint32 i = 0; i < step->n_changes; i++)
     if (!check_change(&c, i, &oct_step_changes(step)[i]))

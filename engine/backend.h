@@ -436,6 +436,10 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(oct_world, oct_world_free)
  * `size` is what the caller has at `step`. */
 gboolean oct_step_check(const oct_step *step, gsize size, const oct_instance_config *config,
                         GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* Its first part, which needs no config: counts, offsets, sizes. Enough to walk the arrays, not to
+ * follow an index in them. */
+gboolean oct_step_layout_check(const oct_step *step, gsize size,
+                               GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* The same for copies outside a step (BESIDE) and for a config (CONFIG errors), which
  * oct_world_open() checks. */
 gboolean oct_copies_check(const oct_copy *copies, guint32 n_copies,

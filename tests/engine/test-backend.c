@@ -165,8 +165,8 @@ static const corruption corruptions[] = {
     BAD_HEADER(bytes, 71),
     BAD_HEADER(bytes, G_MAXUINT32),
     BAD_HEADER(abi, 2),
-    BAD_HEADER(n_domains, 0),
-    BAD_HEADER(n_domains, 1),
+    BAD(HEADER, oct_step, 0, n_domains, 0, "step.bytes"),
+    BAD(HEADER, oct_step, 0, n_domains, 1, "step.bytes"),
     BAD_HEADER(n_domains, 65),
     BAD_HEADER(number, 0),
     BAD_HEADER(n_slices, OCT_STEP_SLICES_MAX + 1),
@@ -443,6 +443,15 @@ wants_no_tags_unless_asked(void) {
   assert_refused(step, step->bytes, &config, "slices[0].tag");
 }
 
+static void
+wants_the_domains_of_the_instance(void) {
+  oct_instance_config config = rich_config();
+  g_autofree oct_step *step = rich_record();
+  config.parallel.data = 3;
+  assert_refused(step, step->bytes, &config, "step.n_domains is 2, must be 3");
+  g_assert_true(oct_step_layout_check(step, step->bytes, NULL));
+}
+
 /* ---------------------------------------------------------------- copies and configs */
 
 static void
@@ -576,6 +585,8 @@ main(int argc, char **argv) {
   g_test_add_func("/backend/check/wants-no-state-position-without-state",
                   wants_no_state_position_without_state);
   g_test_add_func("/backend/check/wants-no-tags-unless-asked", wants_no_tags_unless_asked);
+  g_test_add_func("/backend/check/wants-the-domains-of-the-instance",
+                  wants_the_domains_of_the_instance);
   g_test_add_func("/backend/check/checks-copies-outside-a-step", checks_copies_outside_a_step);
   g_test_add_func("/backend/check/names-the-wrong-config-field", checks_configs);
   g_test_add_func("/backend/builder/builds-what-was-added", builds_what_was_added);
