@@ -176,7 +176,9 @@ op_ended(sim_op *op) {
   case SIM_OP_BESIDE:
     oct_shadow_copy_end(instance->shadow, op->copies, op->n_copies, FALSE);
     sim_emit(instance, OCT_EVENT_COPY_DONE)->number = op->ticket;
-    break;
+    free_op(op);
+    sim_ops_try(instance);
+    return;
   case SIM_OP_BEFORE:
     sim_step_before_ended(op);
     break;
@@ -306,18 +308,20 @@ step_op(sim_op **where, sim_step *step, sim_op_kind kind, guint32 stage, guint64
 }
 
 void
-sim_step_copies(sim_step *step, const oct_copy *copies, guint32 n_copies) {
+sim_step_copies(sim_step *step, const oct_copy *copies, guint32 n_copies, guint64 after_step) {
   guint64 before = step->instance->world->op_serial;
   for (guint32 s = 0; s < step->instance->n_stages; s++) {
     for (guint32 i = 0; i < n_copies; i++) {
-      gboolean local = copies[i].from_tier == copies[i].to_tier;
+      gboolean leaves = copies[i].from_tier == OCT_TIER_DEVICE;
       if (copies[i].order == OCT_COPY_AFTER)
         add_copy(step_op(&step->after[s], step, SIM_OP_AFTER, s, before), &copies[i], s);
-      else if (local)
-        add_copy(step_op(&step->before_d2d[s], step, SIM_OP_BEFORE, s, before), &copies[i], s);
+      else if (leaves)
+        add_copy(step_op(&step->before_own[s], step, SIM_OP_BEFORE, s, before), &copies[i], s);
       else
-        add_copy(step_op(&step->before_h2d[s], step, SIM_OP_BEFORE, s, before), &copies[i], s);
+        add_copy(step_op(&step->before_in[s], step, SIM_OP_BEFORE, s, before), &copies[i], s);
     }
+    if (step->before_in[s] != NULL)
+      step->before_in[s]->after_step = after_step;
   }
 }
 
@@ -334,40 +338,60 @@ held_by_after(const sim_op *op) {
   return FALSE;
 }
 
+static gboolean
+same_end(const oct_copy *source, const oct_copy *target) {
+  return source->kind == target->kind && source->domain == target->domain &&
+         source->group == target->group && source->from_tier == target->to_tier &&
+         source->from == target->to;
+}
+
+/* Whether an earlier BESIDE op that has not ended writes what this one reads. */
+static gboolean
+held_by_writer(const sim_op *op) {
+  for (const sim_op *o = op->instance->ops; op->chained && o != op; o = o->next) {
+    for (guint32 i = 0; o->kind == SIM_OP_BESIDE && i < o->n_copies; i++) {
+      for (guint32 k = 0; k < op->n_copies; k++) {
+        if (same_end(&op->copies[k], &o->copies[i]))
+          return TRUE;
+      }
+    }
+  }
+  return FALSE;
+}
+
+static gboolean
+may_queue(const sim_op *op) {
+  return op->kind != SIM_OP_AFTER && !op->queued && !op->held &&
+         op->after_step <= op->instance->last_done && !held_by_after(op) && !held_by_writer(op);
+}
+
 void
 sim_ops_try(sim_instance *instance) {
-  sim_op *next;
-  for (sim_op *op = instance->ops; op != NULL; op = next) {
-    next = op->next;
-    if (op->kind != SIM_OP_AFTER && !op->queued && !op->held &&
-        op->after_step <= instance->last_done && !held_by_after(op))
+  sim_op *op = instance->ops;
+  while (op != NULL) {
+    if (may_queue(op)) {
       sim_op_queue(op);
+      op = instance->ops; /* the list may have changed */
+    } else {
+      op = op->next;
+    }
   }
 }
 
-oct_submit
-sim_copy(oct_world *world, guint32 instance, guint64 ticket, const oct_copy *copies,
-         guint32 n_copies, GError **error) {
-  sim_instance *in = sim_instance_of(sim_world_of(world), instance);
-  if (in == NULL || !in->opened || in->lost) {
-    g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_DEVICE, "instance %u is not open",
-                instance);
-    return OCT_SUBMIT_REFUSED;
+static gboolean
+ticket_in_flight(const sim_instance *instance, guint64 ticket) {
+  for (const sim_op *op = instance->ops; op != NULL; op = op->next) {
+    if (op->kind == SIM_OP_BESIDE && op->ticket == ticket)
+      return TRUE;
   }
-  if (!oct_copies_check(copies, n_copies, &in->config, error))
-    return OCT_SUBMIT_REFUSED;
-  guint64 after_step = 0;
-  for (guint32 i = 0; i < n_copies; i++)
-    after_step = MAX(after_step, oct_shadow_copy_waits_for(in->shadow, &copies[i]));
-  oct_fault fault = {.device = OCT_NO_INDEX};
-  if (!oct_shadow_copy_begin(in->shadow, copies, n_copies, &fault)) {
-    sim_instance_fail(in, &fault);
-    return OCT_SUBMIT_OK;
-  }
-  guint64 serial = in->world->op_serial;
-  sim_op *op = sim_op_new(in, SIM_OP_BESIDE);
+  return FALSE;
+}
+
+static sim_op *
+beside_op(sim_instance *instance, guint64 ticket, const oct_copy *copies, guint32 n_copies) {
+  guint64 serial = instance->world->op_serial;
+  sim_op *op = sim_op_new(instance, SIM_OP_BESIDE);
   op->ticket = ticket;
-  op->after_step = after_step;
   op->after_op = serial;
   if (op->copies_room < n_copies) {
     op->copies_room = MAX(n_copies, 2 * op->copies_room);
@@ -375,10 +399,39 @@ sim_copy(oct_world *world, guint32 instance, guint64 ticket, const oct_copy *cop
   }
   memcpy(op->copies, copies, n_copies * sizeof *copies);
   op->n_copies = n_copies;
-  for (guint32 s = 0; s < in->n_stages; s++) {
+  for (guint32 s = 0; s < instance->n_stages; s++) {
     for (guint32 i = 0; i < n_copies; i++)
       add_copy(op, &copies[i], s);
   }
+  return op;
+}
+
+oct_submit
+sim_copy(oct_world *world, guint32 instance, guint64 ticket, const oct_copy *copies,
+         guint32 n_copies, GError **error) {
+  sim_world *w = sim_world_of(world);
+  sim_instance *in = sim_usable(w, instance, error);
+  if (in == NULL || !oct_copies_check(copies, n_copies, &in->config, error))
+    return OCT_SUBMIT_REFUSED;
+  if (ticket_in_flight(in, ticket)) {
+    g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_RECORD,
+                "copy: ticket %" G_GUINT64_FORMAT " is in flight", ticket);
+    return OCT_SUBMIT_REFUSED;
+  }
+  guint64 after_step = 0;
+  gboolean chained = FALSE;
+  for (guint32 i = 0; i < n_copies; i++) {
+    after_step = MAX(after_step, oct_shadow_copy_waits_for(in->shadow, &copies[i]));
+    chained |= oct_shadow_copy_is_chained(in->shadow, &copies[i]);
+  }
+  oct_fault fault = {.device = OCT_NO_INDEX};
+  if (!oct_shadow_copy_begin(in->shadow, copies, n_copies, &fault)) {
+    sim_lose(in, &fault);
+    return OCT_SUBMIT_OK; /* it was taken; the fault says what came of it */
+  }
+  sim_op *op = beside_op(in, ticket, copies, n_copies);
+  op->after_step = after_step;
+  op->chained = chained;
   sim_ops_try(in);
   return OCT_SUBMIT_OK;
 }

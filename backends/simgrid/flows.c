@@ -13,6 +13,7 @@
 #include "backends/simgrid/flows.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "engine/base/assert.h"
 
@@ -21,13 +22,15 @@
  * fits within this slack would slow by less than 1e-8. */
 #define SLACK 10
 
-/* A step in the solver goes in rounds of about this, but not more than ROUNDS_MAX. */
-#define ROUND_NS   500000
-#define ROUNDS_MAX 8
+/* A step that shares with another job goes in rounds of about this, but not more than ROUNDS_MAX.
+ */
+#define ROUND_NS   250000
+#define ROUNDS_MAX 16
 
 typedef struct resource_state {
   double nominal, per_ns; /* capacity per nanosecond: the profile's, and now */
   gint64 demand, limit;   /* of live jobs, in PARTS of nominal; what the capacity allows */
+  gint32 users;           /* bundles of live jobs that cross it */
   double moved;           /* by bundles that are gone */
   double could;           /* capacity up to since_ns */
   oct_time since_ns;
@@ -126,18 +129,11 @@ static void
 count_demand(oct_flows *f, const oct_job *job, gint64 sign) {
   for (guint b = 0; b < OCT_JOB_BUNDLES; b++) {
     const oct_bundle *bundle = job->bundles[b];
-    double rate = 0;
-    if (bundle == NULL)
-      continue;
-    for (guint g = 0; g < job->n_groups; g++) {
-      if (job->groups[g].amount[b] > 0)
-        rate = MAX(rate, job->groups[g].amount[b] / (double)job->groups[g].ns);
-    }
-    if (!(rate > 0))
-      continue;
-    for (guint i = 0; i < bundle->n_touched; i++) {
+    for (guint i = 0; job->rate[b] > 0 && i < bundle->n_touched; i++) {
       resource_state *r = &f->resources[bundle->touched[i].resource];
-      r->demand += sign * (gint64)(rate * bundle->touched[i].times / r->nominal * PARTS + 0.5);
+      double demand = job->rate[b] * bundle->touched[i].times / r->nominal;
+      r->demand += sign * (gint64)(demand * PARTS + 0.5);
+      r->users += (gint32)sign;
     }
   }
 }
@@ -148,7 +144,7 @@ refresh(oct_flows *f) {
     return;
   f->stale = FALSE;
   for (guint r = 0; r < f->n_resources; r++)
-    f->resources[r].demand = 0;
+    f->resources[r].demand = f->resources[r].users = 0;
   for (guint i = 0; i < f->live->len; i++)
     count_demand(f, g_ptr_array_index(f->live, i), 1);
 }
@@ -160,7 +156,7 @@ contended(const oct_flows *f, const oct_job *job) {
   gint64 excess = 0;
   for (guint b = 0; b < OCT_JOB_BUNDLES; b++) {
     const oct_bundle *bundle = job->bundles[b];
-    for (guint i = 0; bundle != NULL && i < bundle->n_touched; i++) {
+    for (guint i = 0; job->rate[b] > 0 && i < bundle->n_touched; i++) {
       const resource_state *r = &f->resources[bundle->touched[i].resource];
       if (r->demand - r->limit > excess) {
         excess = r->demand - r->limit;
@@ -169,6 +165,30 @@ contended(const oct_flows *f, const oct_job *job) {
     }
   }
   return worst;
+}
+
+static gint32
+own_uses(const oct_job *job, guint16 resource) {
+  gint32 n = 0;
+  for (guint b = 0; b < OCT_JOB_BUNDLES; b++) {
+    for (guint i = 0; job->rate[b] > 0 && i < job->bundles[b]->n_touched; i++)
+      n += job->bundles[b]->touched[i].resource == resource;
+  }
+  return n;
+}
+
+/* Whether another job contends with it, rather than a lowered capacity alone. */
+static gboolean
+crowded(const oct_flows *f, const oct_job *job) {
+  for (guint b = 0; b < OCT_JOB_BUNDLES; b++) {
+    for (guint i = 0; job->rate[b] > 0 && i < job->bundles[b]->n_touched; i++) {
+      guint16 resource = job->bundles[b]->touched[i].resource;
+      const resource_state *r = &f->resources[resource];
+      if (r->demand > r->limit && r->users > own_uses(job, resource))
+        return TRUE;
+    }
+  }
+  return FALSE;
 }
 
 /* ---------------------------------------------------------------- books */
@@ -273,9 +293,13 @@ next_group(oct_flows *f, oct_job *job, guint group) {
       return FALSE;
     job->rounds--;
     group = 0;
-    if (!f->exact && contended(f, job) < 0) {
-      run_alone(f, job);
-      return TRUE;
+    if (!crowded(f, job)) {
+      job->whole = TRUE;
+      job->rounds = 0;
+      if (!f->exact && contended(f, job) < 0) {
+        run_alone(f, job);
+        return TRUE;
+      }
     }
   }
 }
@@ -288,12 +312,11 @@ put_in(oct_flows *f, oct_job *job) {
   for (guint g = 0; g < job->n_groups; g++)
     busy += job->left[g] > 0 && job->groups[g].ns > 0;
   job->state = OCT_JOB_SHARED;
+  job->worst = worst >= 0 ? worst : job->worst;
+  job->whole = busy > 1 && !crowded(f, job);
   job->rounds = 0;
-  if (worst >= 0) {
-    job->worst = worst;
-    if (busy > 1)
-      job->rounds = (guint)CLAMP(left_ns(job) / ROUND_NS, 1, ROUNDS_MAX) - 1;
-  }
+  if (busy > 1 && !job->whole)
+    job->rounds = (guint)CLAMP(left_ns(job) / ROUND_NS, 1, ROUNDS_MAX) - 1;
   if (!next_group(f, job, 0)) { /* of no length: ends at once, but not from within start */
     job->state = OCT_JOB_ALONE;
     job->since_ns = *f->now_ns;
@@ -328,7 +351,7 @@ oct_flows_group_ended(oct_flows *flows, oct_job *job) {
 }
 
 /* After demands grew or a capacity changed: whoever does not fit any more enters the solver. A job
- * that is there in one piece because nothing contended (exact) is cut into rounds. */
+ * that is there in one piece, because no other contended, is cut into rounds. */
 static void
 share_contended(oct_flows *f) {
   for (guint i = 0; i < f->live->len; i++) {
@@ -339,7 +362,7 @@ share_contended(oct_flows *f) {
       oct_timers_disarm(f->timers, &job->timer);
       advance_alone(f, job, FALSE);
       put_in(f, job);
-    } else if (job->worst < 0 && job->lane >= 0) {
+    } else if (job->whole && job->lane >= 0 && crowded(f, job)) {
       take_out(f, job);
       put_in(f, job);
     }
@@ -358,11 +381,17 @@ alone_ended(oct_timer *timer) {
 static void
 make_whole(oct_job *job) {
   job->ns = 0;
+  memset(job->rate, 0, sizeof job->rate);
   for (guint g = 0; g < job->n_groups; g++) {
-    oct_assert(job->groups[g].ns >= 0);
-    job->ns += job->groups[g].ns;
+    const oct_job_group *group = &job->groups[g];
+    oct_assert(group->ns >= 0);
+    job->ns += group->ns;
     job->left[g] = 1;
     job->spent_ns[g] = 0;
+    for (guint b = 0; group->ns > 0 && b < OCT_JOB_BUNDLES; b++) {
+      if (job->bundles[b] != NULL)
+        job->rate[b] = MAX(job->rate[b], group->amount[b] / (double)group->ns);
+    }
   }
 }
 

@@ -60,14 +60,16 @@ struct oct_job {
   /* Kept by flows.c. */
   oct_flows *flows;
   oct_job_state state;
-  oct_timer timer;             /* ALONE: the end */
-  oct_time since_ns;           /* ALONE: since when; SHARED: start of the current group */
-  gint64 ns;                   /* sum of the groups */
-  double left[OCT_JOB_GROUPS]; /* 0..1, as of since_ns */
-  double take;                 /* SHARED: part of the current group that is in the solver */
-  guint32 group, rounds;       /* SHARED: current group, rounds that begin after this one */
-  gint32 lane;                 /* SHARED: of the solver; -1 = set aside between runs */
-  gint32 worst;                /* resource that was asked for most when it entered the solver; -1 */
+  oct_timer timer;              /* ALONE: the end */
+  oct_time since_ns;            /* ALONE: since when; SHARED: start of the current group */
+  gint64 ns;                    /* sum of the groups */
+  double rate[OCT_JOB_BUNDLES]; /* largest amount per ns and route over its groups */
+  double left[OCT_JOB_GROUPS];  /* 0..1, as of since_ns */
+  double take;                  /* SHARED: part of the current group that is in the solver */
+  guint32 group, rounds;        /* SHARED: current group, rounds that begin after this one */
+  gboolean whole;               /* SHARED: goes in one round, as nobody contends with it */
+  gint32 lane;                  /* SHARED: of the solver; -1 = set aside between runs */
+  gint32 worst; /* resource that was asked for most when it entered the solver; -1 */
 };
 
 /* Life cycle. All are borrowed; `now_ns` is where the world keeps its time. */

@@ -176,7 +176,9 @@ set_capabilities(sim_instance *in) {
       .speculation = TRUE,
       .expert_slots = TRUE,
       .host_tier = TRUE,
-      .forward = !in->world->options.exact,
+      /* Steps that are not seen cannot be checked, and their experts cannot be told. */
+      .forward = !in->world->options.exact && !c->check_tags && !c->report_experts &&
+                 c->memory.n_expert_slots == 0,
       .clock = OCT_CLOCK_VIRTUAL,
   };
   for (guint32 g = 0; g < in->n_groups; g++) {
@@ -310,7 +312,12 @@ make_instance(sim_world *world, const oct_instance_config *config, oct_cost *cos
 gboolean
 sim_open(oct_world *base, const oct_instance_config *config, guint32 *instance, GError **error) {
   sim_world *world = sim_world_of(base);
-  if (!check_config(world, config, error))
+  if (world->dead) {
+    g_set_error_literal(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_DEVICE, "the world is lost");
+    return FALSE;
+  }
+  if (!oct_parallel_check(config->spec, &config->parallel, error) ||
+      !check_config(world, config, error))
     return FALSE;
   oct_cost *cost = make_cost(world, config, error);
   if (cost == NULL)

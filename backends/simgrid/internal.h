@@ -57,8 +57,9 @@ struct sim_op {
   guint64 ticket;     /* BESIDE */
   sim_step *step;     /* BEFORE, AFTER */
   guint32 stage;      /* BEFORE, AFTER */
-  guint64 after_step; /* BESIDE: step that must have ended; 0 = none */
+  guint64 after_step; /* that must have ended; 0 = none */
   guint64 after_op;   /* AFTER ops up to this serial must have ended; 0 = none */
+  gboolean chained;   /* BESIDE: an earlier BESIDE op writes what it reads */
   guint32 n_copies;   /* BESIDE: for the shadow */
   guint32 copies_room;
   oct_copy *copies;
@@ -104,12 +105,11 @@ struct sim_step {
   guint64 after_step;                      /* whose tokens it needs; 0 = none */
   guint32 stage;                           /* at which it is, or waits to be */
   gboolean arrived;                        /* at that stage */
-  sim_op *before_h2d[OCT_COST_STAGES_MAX]; /* not ended yet */
-  sim_op *before_d2d[OCT_COST_STAGES_MAX];
-  sim_op *after[OCT_COST_STAGES_MAX]; /* not queued yet */
-  gboolean began;
+  sim_op *before_in[OCT_COST_STAGES_MAX];  /* BEFORE copies from the host that have not ended */
+  sim_op *before_own[OCT_COST_STAGES_MAX]; /* the other BEFORE copies */
+  sim_op *after[OCT_COST_STAGES_MAX];      /* not queued yet */
   oct_time begin_ns, end_ns;
-  oct_time arrived_ns, ready_ns; /* at its stage: came; all but copies is there, -1 = not yet */
+  oct_time arrived_ns, ready_ns; /* at its stage: came; turn came, -1 = not yet */
   gint64 part_ns[OCT_PART_COUNT];
   gboolean plain;    /* what fast-forward needs, apart from the world */
   guint32 lag;       /* tokens by which it was forwarded */
@@ -178,6 +178,7 @@ struct sim_world {
   oct_flows *flows;
   oct_time now_ns;
   gint woken;           /* atomic */
+  gboolean dead;        /* an engine has broken the contract */
   GPtrArray *instances; /* by id - 1; NULL = closed */
   guint32 n_stages;     /* of open instances */
   sim_queue *queues;    /* [gpus * SIM_DIRECTIONS] */
@@ -204,6 +205,10 @@ sim_world_of(oct_world *world) {
 sim_event *sim_emit(sim_instance *instance, oct_event_kind kind); /* the caller fills in the rest */
 sim_instance *sim_instance_of(const sim_world *world, guint32 id); /* NULL when there is none */
 void sim_forget_events(sim_instance *instance);
+/* The instance when it takes calls, else NULL with *error. */
+sim_instance *sim_usable(const sim_world *world, guint32 id, GError **error);
+/* The engine of this instance has broken the contract: the world is lost, and *fault says why. */
+void sim_lose(sim_instance *instance, const oct_fault *fault);
 
 /* instance.c */
 gboolean sim_open(oct_world *world, const oct_instance_config *config, guint32 *instance,
@@ -230,8 +235,9 @@ void sim_step_init(sim_step *step, sim_instance *instance);
 void sim_queues_init(sim_world *world);
 oct_submit sim_copy(oct_world *world, guint32 instance, guint64 ticket, const oct_copy *copies,
                     guint32 n_copies, GError **error);
-/* A step's copies: hangs its ops into step->before_… and step->after. */
-void sim_step_copies(sim_step *step, const oct_copy *copies, guint32 n_copies);
+/* A step's copies: hangs its ops into step->before_… and step->after. Those from the host wait for
+ * step `after_step`. */
+void sim_step_copies(sim_step *step, const oct_copy *copies, guint32 n_copies, guint64 after_step);
 /* Puts an op's parts into their queues; it may end at once (when it has none). */
 void sim_op_queue(sim_op *op);
 sim_op *sim_op_new(sim_instance *instance, sim_op_kind kind);

@@ -103,8 +103,8 @@ host_done(oct_timer *timer) {
   sim_step *step = timer->owner;
   sim_instance *instance = step->instance;
   for (guint32 s = 0; s < instance->n_stages; s++) {
-    if (step->before_h2d[s] != NULL)
-      step->before_h2d[s]->held = FALSE;
+    if (step->before_in[s] != NULL)
+      step->before_in[s]->held = FALSE;
   }
   sim_ops_try(instance);
   sim_stage_try(&instance->stages[0]);
@@ -141,21 +141,20 @@ sim_stage_try(sim_stage *stage) {
       !has_arrived(stage, step))
     return;
   guint32 s = stage->index;
+  if (step->before_in[s] != NULL)
+    return;
   if (step->ready_ns < 0) {
     step->ready_ns = now;
-    if (!step->began) {
-      step->began = TRUE;
+    if (s == 0)
       step->begin_ns = now;
-    } else {
+    else
       step->part_ns[OCT_PART_WAIT] += now - step->arrived_ns;
-    }
   }
-  if (step->before_d2d[s] != NULL && !step->before_d2d[s]->queued) {
-    sim_op_queue(step->before_d2d[s]); /* comes back here when it has ended */
+  if (step->before_own[s] != NULL) {
+    if (!step->before_own[s]->queued)
+      sim_op_queue(step->before_own[s]); /* comes back here when it has ended */
     return;
   }
-  if (step->before_d2d[s] != NULL || step->before_h2d[s] != NULL)
-    return;
   step->part_ns[OCT_PART_COPY] += now - step->ready_ns;
   stage->step = step;
   fill_stage_job(stage, &step->price.stages[s]);
@@ -165,7 +164,7 @@ sim_stage_try(sim_stage *stage) {
 void
 sim_step_before_ended(sim_op *op) {
   sim_op **list =
-      op->step->before_d2d[op->stage] == op ? op->step->before_d2d : op->step->before_h2d;
+      op->step->before_own[op->stage] == op ? op->step->before_own : op->step->before_in;
   oct_assert(list[op->stage] == op);
   list[op->stage] = NULL;
   sim_stage_try(&op->instance->stages[op->stage]);
@@ -247,20 +246,19 @@ send_ended(oct_job *job) {
 gboolean
 sim_mask(oct_world *world, guint32 instance, guint64 number, guint32 slice, const guint64 *bits,
          guint32 n_words, GError **error) {
-  sim_instance *in = sim_instance_of(sim_world_of(world), instance);
-  if (in == NULL || in->lost)
-    return TRUE; /* a mask for what has ended is ignored */
-  sim_step *step = step_of(in, number);
-  if (step == NULL || step->end_ns >= 0)
-    return TRUE;
+  sim_instance *in = sim_usable(sim_world_of(world), instance, error);
+  if (in == NULL)
+    return FALSE;
   g_autoptr(GError) wrong = NULL;
   if (!oct_shadow_mask(in->shadow, number, slice, bits, n_words, &wrong)) {
     if (wrong == NULL)
-      return TRUE;
+      return TRUE; /* it is not awaited */
     g_propagate_error(error, g_steal_pointer(&wrong));
     return FALSE;
   }
+  sim_step *step = step_of(in, number);
   sim_stage *last = &in->stages[in->n_stages - 1];
+  oct_assert(step != NULL); /* only an unfinished step takes a mask */
   if (step->content->n_masks == 0 && last->step == step && last->job.state == OCT_JOB_IDLE) {
     step->part_ns[OCT_PART_WAIT] += in->world->now_ns - step->ready_ns;
     step_ended(step);
@@ -359,11 +357,7 @@ sum_shape_again(sim_step *step) {
 }
 
 static gboolean
-may_submit(sim_instance *instance, guint32 id, const oct_step *record, GError **error) {
-  if (instance == NULL || !instance->opened || instance->lost) {
-    g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_DEVICE, "instance %u is not open", id);
-    return FALSE;
-  }
+may_submit(sim_instance *instance, const oct_step *record, GError **error) {
   if (!oct_step_check(record, record->bytes, &instance->config, error))
     return FALSE;
   if (record->number != instance->last_submitted + 1) {
@@ -392,20 +386,36 @@ charge_host(sim_instance *instance, oct_time submit_ns, guint32 n_slices) {
   return instance->host_free_ns;
 }
 
+/* The last unfinished step that uses what the BEFORE copies from the host read or write. */
+static guint64
+copies_wait_for(const sim_instance *instance, const oct_step *record) {
+  const oct_copy *copies = oct_step_copies(record);
+  guint64 number = 0;
+  for (guint32 i = 0; i < record->n_copies; i++) {
+    if (copies[i].order == OCT_COPY_BEFORE && copies[i].from_tier == OCT_TIER_HOST)
+      number = MAX(number, oct_shadow_copy_waits_for(instance->shadow, &copies[i]));
+  }
+  return number;
+}
+
 oct_submit
 sim_submit(oct_world *world, guint32 instance, const oct_step *record, GError **error) {
   sim_world *w = sim_world_of(world);
-  sim_instance *in = sim_instance_of(w, instance);
-  if (!may_submit(in, instance, record, error))
+  sim_instance *in = sim_usable(w, instance, error);
+  if (in == NULL)
     return OCT_SUBMIT_REFUSED;
   if (in->n_unfinished >= in->config.depth)
     return OCT_SUBMIT_FULL;
+  if (!may_submit(in, record, error))
+    return OCT_SUBMIT_REFUSED;
   sim_step *step = step_of(in, 0);
+  oct_assert(step != NULL); /* fewer than `depth` are unfinished */
   oct_fault fault = {.device = OCT_NO_INDEX};
+  guint64 after_step = copies_wait_for(in, record);
   in->last_submitted = record->number;
   if (!oct_shadow_submit(in->shadow, record, &step->content, &fault)) {
-    sim_instance_fail(in, &fault);
-    return OCT_SUBMIT_OK;
+    sim_lose(in, &fault);
+    return OCT_SUBMIT_OK; /* it was taken; the fault says what came of it */
   }
   step->number = record->number;
   in->n_unfinished++;
@@ -414,13 +424,13 @@ sim_submit(oct_world *world, guint32 instance, const oct_step *record, GError **
   oct_cost_step(in->cost, &step->shape, &step->price);
   add_miss_latency(step);
   step->stage = 0;
-  step->arrived = step->began = FALSE;
+  step->arrived = FALSE;
   step->end_ns = -1;
   memset(step->part_ns, 0, sizeof step->part_ns);
   step->host_ns = charge_host(in, w->now_ns, record->n_slices);
   if (record->n_copies > 0) {
     step->plain = FALSE;
-    sim_step_copies(step, oct_step_copies(record), record->n_copies);
+    sim_step_copies(step, oct_step_copies(record), record->n_copies, after_step);
     oct_timers_arm(&w->timers, &step->host_timer, step->host_ns);
   }
   sim_stage_try(&in->stages[0]);
@@ -449,8 +459,8 @@ sim_steps_stop(sim_instance *instance) {
     oct_timers_disarm(&world->timers, &step->host_timer);
     oct_flows_cancel(world->flows, &step->send_job);
     step->number = 0;
-    memset(step->before_h2d, 0, sizeof step->before_h2d);
-    memset(step->before_d2d, 0, sizeof step->before_d2d);
+    memset(step->before_in, 0, sizeof step->before_in);
+    memset(step->before_own, 0, sizeof step->before_own);
     memset(step->after, 0, sizeof step->after);
   }
   for (guint32 s = 0; s < instance->n_stages; s++) {
@@ -552,7 +562,7 @@ begin_again(sim_step *step) {
     oct_flows_drop(world->flows, &first->job);
     first->step = NULL;
   }
-  step->arrived = step->began = FALSE;
+  step->arrived = FALSE;
   sim_stage_try(first);
 }
 
@@ -561,8 +571,8 @@ sim_forward(oct_world *world, guint32 instance, const oct_forward *forward,
             oct_forwarded *forwarded) {
   sim_world *w = sim_world_of(world);
   sim_instance *in = sim_instance_of(w, instance);
-  if (in == NULL || in->n_unfinished != 1 || in->lost || w->options.exact || w->events_n > 0 ||
-      g_atomic_int_get(&w->woken))
+  if (in == NULL || w->dead || in->n_unfinished != 1 || in->lost || w->options.exact ||
+      w->events_n > 0 || g_atomic_int_get(&w->woken))
     return FALSE;
   sim_step *step = step_of(in, in->last_submitted);
   if (step == NULL || !step->plain || step->content->forward_left == 0 || in->ops != NULL)

@@ -59,6 +59,36 @@ sim_instance_of(const sim_world *world, guint32 id) {
   return g_ptr_array_index(world->instances, id - 1);
 }
 
+sim_instance *
+sim_usable(const sim_world *world, guint32 id, GError **error) {
+  sim_instance *instance = sim_instance_of(world, id);
+  const char *why = NULL;
+  if (world->dead)
+    why = "in a world that is lost";
+  else if (instance == NULL)
+    why = "closed";
+  else if (instance->lost)
+    why = "lost";
+  else if (!instance->opened)
+    why = "not open yet";
+  if (why == NULL)
+    return instance;
+  g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_DEVICE, "instance %u is %s", id, why);
+  return NULL;
+}
+
+void
+sim_lose(sim_instance *instance, const oct_fault *fault) {
+  sim_world *w = instance->world;
+  for (guint i = 0; i < w->instances->len; i++) {
+    sim_instance *other = g_ptr_array_index(w->instances, i);
+    if (other != NULL)
+      sim_instance_stop(other);
+  }
+  w->dead = TRUE;
+  sim_emit(instance, OCT_EVENT_FAULT)->fault = *fault;
+}
+
 /* Hands out the first event that waits. */
 static void
 fetch(sim_world *w, oct_event *out) {
@@ -96,7 +126,7 @@ static gboolean
 advance(sim_world *w, oct_time until) {
   oct_time next = oct_timers_next(&w->timers);
   if (oct_solver_live(w->solver) == 0) {
-    if (next > until)
+    if (next > until || next == OCT_TIME_NEVER)
       return FALSE;
     fire_next(w);
     return TRUE;

@@ -1,5 +1,5 @@
 /* Derives resources and routes from a profile (platform.h). All of them are made at once, because
- * SimGrid seals a platform when it is loaded: a node of 8 GPUs has 84 resources and 112 routes. */
+ * SimGrid seals a platform when it is loaded: a node of 8 GPUs has 88 resources and 104 routes. */
 #include "sim/platform/platform.h"
 
 #include <math.h>
@@ -69,8 +69,13 @@ add_host_resources(oct_platform *p, const oct_profile *profile) {
   p->first_switch = p->resources->len;
   for (guint s = 0; s < p->n_switches; s++) {
     double per_s = profile->pcie.switch_uplink_bytes_per_s;
+    /* Both directions at once lose as much on the uplink as they are measured to on a GPU's port.
+     */
+    double duplex = profile->pcie.duplex_bytes_per_s * per_s /
+                    MAX(profile->pcie.h2d_bytes_per_s, profile->pcie.d2h_bytes_per_s);
     add_resource(p, OCT_RESOURCE_SWITCH_UP, s, 0, per_s, "switch%u-up", s);
     add_resource(p, OCT_RESOURCE_SWITCH_DOWN, s, 0, per_s, "switch%u-down", s);
+    add_resource(p, OCT_RESOURCE_SWITCH_DUPLEX, s, 0, duplex, "switch%u-duplex", s);
   }
   p->first_root = p->resources->len;
   for (guint r = 0; r < p->n_roots; r++) {
@@ -118,7 +123,8 @@ cross_up(const oct_platform *p, oct_route *route, guint gpu, gboolean to_root) {
   cross(route, gpu_resource(gpu, OCT_RESOURCE_PCIE_UP));
   cross(route, gpu_resource(gpu, OCT_RESOURCE_PCIE_DUPLEX));
   if (to_root) {
-    cross(route, p->first_switch + 2 * p->gpu_switch[gpu]);
+    cross(route, p->first_switch + 3 * p->gpu_switch[gpu]);
+    cross(route, p->first_switch + 3 * p->gpu_switch[gpu] + 2);
     cross(route, p->first_root + 2 * p->gpu_root[gpu]);
   }
 }
@@ -127,7 +133,8 @@ static void
 cross_down(const oct_platform *p, oct_route *route, guint gpu, gboolean from_root) {
   if (from_root) {
     cross(route, p->first_root + 2 * p->gpu_root[gpu] + 1);
-    cross(route, p->first_switch + 2 * p->gpu_switch[gpu] + 1);
+    cross(route, p->first_switch + 3 * p->gpu_switch[gpu] + 1);
+    cross(route, p->first_switch + 3 * p->gpu_switch[gpu] + 2);
   }
   cross(route, gpu_resource(gpu, OCT_RESOURCE_PCIE_DOWN));
   cross(route, gpu_resource(gpu, OCT_RESOURCE_PCIE_DUPLEX));

@@ -38,7 +38,8 @@ typedef enum oct_resource_kind {
   OCT_RESOURCE_PCIE_DUPLEX, /* per GPU: both directions together */
   OCT_RESOURCE_SWITCH_UP,   /* per PCIe switch: towards the host */
   OCT_RESOURCE_SWITCH_DOWN,
-  OCT_RESOURCE_ROOT_UP, /* per root complex: towards memory */
+  OCT_RESOURCE_SWITCH_DUPLEX, /* per PCIe switch: both directions of its uplink together */
+  OCT_RESOURCE_ROOT_UP,       /* per root complex: towards memory */
   OCT_RESOURCE_ROOT_DOWN,
   OCT_RESOURCE_DRAM,   /* per socket, reads and writes together, sustained */
   OCT_RESOURCE_SOCKET, /* from socket `index` to socket `peer` */
