@@ -1,0 +1,366 @@
+/* Worlds by name. A row per backend: its keys and the function that makes a world of them. */
+#include "backends/registry.h"
+
+#include <string.h>
+
+#include "backends/fault/fault.h"
+#include "backends/mock/mock.h"
+#include "backends/record/record.h"
+
+/* ---------------------------------------------------------------- options */
+
+/* The options of one name, whose keys are all in its row. */
+typedef struct key_list {
+  const char *backend;
+  char **pairs; /* key, value, key, value … NULL */
+} key_list;
+
+static const char *
+value_of(const key_list *keys, const char *key) {
+  for (char **p = keys->pairs; p[0] != NULL; p += 2)
+    if (strcmp(p[0], key) == 0)
+      return p[1];
+  return NULL;
+}
+
+static gboolean
+refuse(const key_list *keys, const char *key, const char *wanted, GError **error) {
+  g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG, "%s: %s is \"%s\", must be %s",
+              keys->backend, key, value_of(keys, key), wanted);
+  return FALSE;
+}
+
+/* Leaves *value alone when the key is not given. */
+static gboolean
+take_i64(const key_list *keys, const char *key, gint64 low, gint64 high, gint64 *value,
+         GError **error) {
+  const char *text = value_of(keys, key);
+  if (text == NULL || g_ascii_string_to_signed(text, 10, low, high, value, NULL))
+    return TRUE;
+  g_autofree char *wanted =
+      g_strdup_printf("an integer from %" G_GINT64_FORMAT " to %" G_GINT64_FORMAT, low, high);
+  return refuse(keys, key, wanted, error);
+}
+
+static gboolean
+take_u64(const key_list *keys, const char *key, guint64 *value, GError **error) {
+  const char *text = value_of(keys, key);
+  if (text == NULL || g_ascii_string_to_unsigned(text, 10, 0, G_MAXUINT64, value, NULL))
+    return TRUE;
+  return refuse(keys, key, "an unsigned integer", error);
+}
+
+static gboolean
+take_u32(const key_list *keys, const char *key, guint32 high, guint32 *value, GError **error) {
+  gint64 wide = *value;
+  if (!take_i64(keys, key, 0, high, &wide, error))
+    return FALSE;
+  *value = (guint32)wide;
+  return TRUE;
+}
+
+static gboolean
+take_double(const key_list *keys, const char *key, double low, double high, double *value,
+            GError **error) {
+  const char *text = value_of(keys, key);
+  if (text == NULL)
+    return TRUE;
+  char *end;
+  double parsed = g_ascii_strtod(text, &end);
+  if (*text != '\0' && *end == '\0' && parsed >= low && parsed <= high) {
+    *value = parsed;
+    return TRUE;
+  }
+  g_autofree char *wanted = g_strdup_printf("a number from %g to %g", low, high);
+  return refuse(keys, key, wanted, error);
+}
+
+/* One of the words. */
+static gboolean
+take_word(const key_list *keys, const char *key, const char *const *words, guint *index,
+          GError **error) {
+  const char *text = value_of(keys, key);
+  if (text == NULL)
+    return TRUE;
+  for (guint i = 0; words[i] != NULL; i++)
+    if (strcmp(words[i], text) == 0) {
+      *index = i;
+      return TRUE;
+    }
+  g_autofree char *wanted = g_strjoinv(" or ", (char **)words);
+  return refuse(keys, key, wanted, error);
+}
+
+static const char *
+take_file(const key_list *keys, GError **error) {
+  const char *path = value_of(keys, "file");
+  if (path == NULL || *path == '\0')
+    g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG,
+                "%s needs file=PATH of the recording", keys->backend);
+  return path == NULL || *path == '\0' ? NULL : path;
+}
+
+/* ---------------------------------------------------------------- mock */
+
+#define HOUR_NS (3600 * (gint64)1000000000)
+
+static const oct_backend_key mock_keys[] = {
+    {"clock", "virtual or real (default virtual)"},
+    {"seed", "of token streams and routing (default 1)"},
+    {"fixed_ns", "time of a step on each stage (default 1000000)"},
+    {"token_ns", "and for each token (default 1000)"},
+    {"sequence_ns", "and for each sequence (default 10000)"},
+    {"context_ns", "and for each token of context, a fraction (default 0)"},
+    {"send_ns", "between two stages (default 0)"},
+    {"host_ns", "from submission until a step may begin (default 0)"},
+    {"copy_page_ns", "to copy a page (default 10000)"},
+    {"copy_state_ns", "to copy a state (default 10000)"},
+    {"copy_expert_ns", "to load an expert (default 10000)"},
+    {"expert_miss_ns", "for each expert used that is not resident (default 10000)"},
+    {"accept_rate", "chance of a draft, 0 to 1 (default: drafts are compared)"},
+    {"expert_skew", "0 = uniform routing, above: towards some experts (default 0)"},
+    {"open_ns", "time to open an instance (default 0)"},
+    {"open_failures", "the first so many openings fail (default 0)"},
+    {"devices", "in the world, 0 = as many as asked for (default 0)"},
+    {"depth", "most unfinished steps, 0 = as asked for (default 0)"},
+    {NULL, NULL}};
+
+static oct_world *
+make_mock(const key_list *keys, const char *inner, GError **error) {
+  static const char *const clocks[] = {"virtual", "real", NULL};
+  (void)inner;
+  oct_mock_options o;
+  oct_mock_options_default(&o);
+  guint clock = 0;
+  gint64 open_ns = 0;
+  const struct {
+    const char *key;
+    gint64 *value;
+  } times[] = {{"fixed_ns", &o.fixed_ns},
+               {"token_ns", &o.token_ns},
+               {"sequence_ns", &o.sequence_ns},
+               {"send_ns", &o.send_ns},
+               {"host_ns", &o.host_ns},
+               {"copy_page_ns", &o.copy_page_ns},
+               {"copy_state_ns", &o.copy_state_ns},
+               {"copy_expert_ns", &o.copy_expert_ns},
+               {"expert_miss_ns", &o.expert_miss_ns},
+               {"open_ns", &open_ns}};
+  for (gsize i = 0; i < G_N_ELEMENTS(times); i++)
+    if (!take_i64(keys, times[i].key, 0, HOUR_NS, times[i].value, error))
+      return NULL;
+  if (!take_word(keys, "clock", clocks, &clock, error) ||
+      !take_u64(keys, "seed", &o.shadow.seed, error) ||
+      !take_double(keys, "context_ns", 0, 1e6, &o.context_ns, error) ||
+      !take_double(keys, "accept_rate", 0, 1, &o.shadow.accept_rate, error) ||
+      !take_double(keys, "expert_skew", 0, 100, &o.shadow.expert_skew, error) ||
+      !take_u32(keys, "open_failures", 1000000, &o.n_open_failures, error) ||
+      !take_u32(keys, "devices", 65536, &o.n_devices, error) ||
+      !take_u32(keys, "depth", 64, &o.depth_max, error))
+    return NULL;
+  o.clock = clock == 1 ? OCT_CLOCK_REAL : OCT_CLOCK_VIRTUAL;
+  if (open_ns > 0) {
+    o.n_phases = 1;
+    o.phases[0] = (oct_mock_phase){"weights", open_ns};
+  }
+  return oct_mock_world_new(&o, error);
+}
+
+/* ---------------------------------------------------------------- fault */
+
+static const oct_backend_key fault_keys[] = {
+    {"seed", "of the chances (default 1)"},
+    {"rate", "chance of each step, copy and opening to go wrong, 0 to 1 (default 0)"},
+    {"kinds", "what may happen by chance, with + between (default: all)"},
+    {"script", "kind/number or kind/number/instance, with + between: what happens for certain"},
+    {"delay_ns", "of delays and failures (default 1000000)"},
+    {"late_ns", "of late events (default 10000000000)"},
+    {NULL, NULL}};
+
+static gboolean
+take_kind(const key_list *keys, const char *key, const char *name, oct_inject *kind,
+          GError **error) {
+  *kind = oct_inject_from_name(name);
+  if (*kind < OCT_INJECT_COUNT)
+    return TRUE;
+  g_autoptr(GString) wanted = g_string_new("of kinds");
+  for (guint k = 0; k < OCT_INJECT_COUNT; k++)
+    g_string_append_printf(wanted, " %s", oct_inject_name((oct_inject)k));
+  return refuse(keys, key, wanted->str, error);
+}
+
+static gboolean
+take_kinds(const key_list *keys, guint32 *mask, GError **error) {
+  const char *text = value_of(keys, "kinds");
+  *mask = (1u << OCT_INJECT_COUNT) - 1;
+  if (text == NULL)
+    return TRUE;
+  *mask = 0;
+  g_auto(GStrv) names = g_strsplit(text, "+", -1);
+  for (char **name = names; *name != NULL; name++) {
+    oct_inject kind;
+    if (!take_kind(keys, "kinds", *name, &kind, error))
+      return FALSE;
+    *mask |= 1u << kind;
+  }
+  return TRUE;
+}
+
+static gboolean
+take_script(const key_list *keys, oct_fault_options *o, GError **error) {
+  const char *text = value_of(keys, "script");
+  if (text == NULL)
+    return TRUE;
+  g_auto(GStrv) lines = g_strsplit(text, "+", -1);
+  for (char **line = lines; *line != NULL; line++) {
+    g_auto(GStrv) parts = g_strsplit(*line, "/", -1);
+    guint n = g_strv_length(parts);
+    guint64 at = 0, instance = 0;
+    if (n < 2 || n > 3 || !g_ascii_string_to_unsigned(parts[1], 10, 1, G_MAXUINT64, &at, NULL) ||
+        (n == 3 && !g_ascii_string_to_unsigned(parts[2], 10, 0, G_MAXUINT32, &instance, NULL)) ||
+        o->n_script == OCT_INJECT_SCRIPT_MAX)
+      return refuse(keys, "script", "at most 64 of kind/number or kind/number/instance", error);
+    oct_inject_line *to = &o->script[o->n_script++];
+    to->at = at;
+    to->instance = (guint32)instance;
+    if (!take_kind(keys, "script", parts[0], &to->kind, error))
+      return FALSE;
+  }
+  return TRUE;
+}
+
+static oct_world *
+make_fault(const key_list *keys, const char *inner, GError **error) {
+  oct_fault_options o;
+  oct_fault_options_default(&o);
+  if (!take_u64(keys, "seed", &o.seed, error) || !take_double(keys, "rate", 0, 1, &o.rate, error) ||
+      !take_kinds(keys, &o.kinds, error) || !take_script(keys, &o, error) ||
+      !take_i64(keys, "delay_ns", 0, HOUR_NS, &o.delay_ns, error) ||
+      !take_i64(keys, "late_ns", 0, HOUR_NS, &o.late_ns, error))
+    return NULL;
+  oct_world *world = oct_backend_world_new(inner, error);
+  return world == NULL ? NULL : oct_fault_world_new(world, &o, error);
+}
+
+/* ---------------------------------------------------------------- record and replay */
+
+static const oct_backend_key record_keys[] = {
+    {"file", "the recording, created or emptied"},
+    {"flush", "0 or 1: every entry is written at once (default 0)"},
+    {NULL, NULL}};
+
+static oct_world *
+make_record(const key_list *keys, const char *inner, GError **error) {
+  const char *path = take_file(keys, error);
+  guint32 flush = 0;
+  if (path == NULL || !take_u32(keys, "flush", 1, &flush, error))
+    return NULL;
+  oct_world *world = oct_backend_world_new(inner, error);
+  return world == NULL ? NULL : oct_record_world_new(world, path, flush != 0, error);
+}
+
+static const oct_backend_key replay_keys[] = {{"file", "the recording"}, {NULL, NULL}};
+
+static oct_world *
+make_replay(const key_list *keys, const char *inner, GError **error) {
+  (void)inner;
+  const char *path = take_file(keys, error);
+  return path == NULL ? NULL : oct_replay_world_new(path, error);
+}
+
+/* ---------------------------------------------------------------- the table */
+
+static const struct {
+  oct_backend_info info;
+  oct_world *(*make)(const key_list *keys, const char *inner, GError **error);
+} backends[] = {
+    {{"mock", "no device: deterministic tokens, times from a table", FALSE, mock_keys}, make_mock},
+    {{"fault", "goes wrong, by seed or by script", TRUE, fault_keys}, make_fault},
+    {{"record", "writes every call and event to a file", TRUE, record_keys}, make_record},
+    {{"replay", "answers from a recording", FALSE, replay_keys}, make_replay},
+};
+
+const oct_backend_info *
+oct_backend_info_at(guint i) {
+  return i < G_N_ELEMENTS(backends) ? &backends[i].info : NULL;
+}
+
+static void
+refuse_name(const char *name, GError **error) {
+  g_autoptr(GString) known = g_string_new(NULL);
+  for (gsize i = 0; i < G_N_ELEMENTS(backends); i++)
+    g_string_append_printf(known, " %s", backends[i].info.name);
+  g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG, "no backend \"%s\"; there are:%s",
+              name, known->str);
+}
+
+/* Splits "key=value,key=value" into pairs; every key must be the row's, and there once. */
+static char **
+split_keys(const oct_backend_info *info, const char *text, GError **error) {
+  g_autoptr(GPtrArray) pairs = g_ptr_array_new_with_free_func(g_free);
+  g_auto(GStrv) options = g_strsplit(text, ",", -1);
+  for (char **o = options; *o != NULL && *text != '\0'; o++) {
+    char *equals = strchr(*o, '=');
+    g_autofree char *key = equals != NULL ? g_strndup(*o, (gsize)(equals - *o)) : g_strdup(*o);
+    const oct_backend_key *known = info->keys;
+    while (known->name != NULL && strcmp(known->name, key) != 0)
+      known++;
+    gboolean twice = FALSE;
+    for (guint i = 0; i < pairs->len; i += 2)
+      twice |= strcmp(pairs->pdata[i], key) == 0;
+    if (known->name == NULL || equals == NULL || twice) {
+      g_autoptr(GString) all = g_string_new(NULL);
+      for (const oct_backend_key *k = info->keys; k->name != NULL; k++)
+        g_string_append_printf(all, " %s", k->name);
+      g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG,
+                  "%s: option \"%s\" %s; there are:%s", info->name, *o,
+                  twice                 ? "is given twice"
+                  : known->name == NULL ? "is not known"
+                                        : "has no value",
+                  all->str);
+      return NULL;
+    }
+    g_ptr_array_add(pairs, g_steal_pointer(&key));
+    g_ptr_array_add(pairs, g_strdup(equals + 1));
+  }
+  g_ptr_array_add(pairs, NULL);
+  return (char **)g_ptr_array_free(g_steal_pointer(&pairs), FALSE);
+}
+
+oct_world *
+oct_backend_world_new(const char *description, GError **error) {
+  guint depth = 0;
+  for (const char *c = description; *c != '\0'; c++)
+    depth += *c == '@';
+  if (strlen(description) > OCT_BACKEND_TEXT_MAX || depth >= OCT_BACKEND_DEPTH_MAX) {
+    g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG,
+                "backend of %" G_GSIZE_FORMAT " characters with %u \"@\", limits %u and %u",
+                strlen(description), depth, OCT_BACKEND_TEXT_MAX, OCT_BACKEND_DEPTH_MAX - 1);
+    return NULL;
+  }
+  const char *at = strchr(description, '@');
+  g_autofree char *own =
+      at != NULL ? g_strndup(description, (gsize)(at - description)) : g_strdup(description);
+  char *colon = strchr(own, ':');
+  if (colon != NULL)
+    *colon = '\0';
+  gsize row = 0;
+  while (row < G_N_ELEMENTS(backends) && strcmp(backends[row].info.name, own) != 0)
+    row++;
+  if (row == G_N_ELEMENTS(backends)) {
+    refuse_name(own, error);
+    return NULL;
+  }
+  const oct_backend_info *info = &backends[row].info;
+  if (info->wraps != (at != NULL)) {
+    g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG,
+                info->wraps ? "%s wraps another backend: %s@NAME" : "%s wraps nothing: not %s@",
+                info->name, info->name);
+    return NULL;
+  }
+  g_auto(GStrv) pairs = split_keys(info, colon != NULL ? colon + 1 : "", error);
+  if (pairs == NULL)
+    return NULL;
+  key_list keys = {info->name, pairs};
+  return backends[row].make(&keys, at != NULL ? at + 1 : NULL, error);
+}
