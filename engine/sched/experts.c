@@ -509,10 +509,9 @@ oct_experts_get_stats(const oct_experts *x, oct_expert_stats *stats) {
 guint32
 oct_experts_slot(const oct_experts *x, guint32 layer, guint32 expert) {
   guint32 s = x->where[cell(x, layer, expert)];
-  if (s == OCT_NO_INDEX || x->slots[s].expert != expert)
+  if (s == OCT_NO_INDEX || x->slots[s].expert != expert || x->slots[s].mapped == 0)
     return OCT_NO_INDEX;
-  gboolean there = x->slots[s].state == SLOT_MAPPED || x->slots[s].state == SLOT_LEAVING;
-  return there ? s % x->n_slots : OCT_NO_INDEX;
+  return x->slots[s].state == SLOT_DRAINING ? OCT_NO_INDEX : s % x->n_slots;
 }
 
 #define BROKEN(...)                                                                                \
