@@ -240,11 +240,11 @@ static const struct {
   const char *key;
   gsize offset;
 } engine_times[] = {
-    {"step_host_us", AT(engine.step_host_ns)},
-    {"step_host_per_seq_us", AT(engine.step_host_per_seq_ns)},
-    {"request_in_us", AT(engine.request_in_ns)},
-    {"request_out_per_token_us", AT(engine.request_out_per_token_ns)},
-    {"submit_lead_us", AT(engine.submit_lead_ns)},
+    {"step_host_us", G_STRUCT_OFFSET(oct_engine_times, step_host_ns)},
+    {"step_host_per_seq_us", G_STRUCT_OFFSET(oct_engine_times, step_host_per_seq_ns)},
+    {"request_in_us", G_STRUCT_OFFSET(oct_engine_times, request_in_ns)},
+    {"request_out_per_token_us", G_STRUCT_OFFSET(oct_engine_times, request_out_per_token_ns)},
+    {"submit_lead_us", G_STRUCT_OFFSET(oct_engine_times, submit_lead_ns)},
 };
 #define ENGINE_PREFIX      "engine "
 #define ENGINE_US_MAX      1e7
@@ -253,6 +253,13 @@ static const struct {
 #define PROFILE_SCHEMA     1
 
 /* ---------------------------------------------------------------- the table's keys */
+
+/* More bytes never take less time: single slow measurements of a collective are cut off. */
+static void
+flatten_spikes(oct_curve *curve) {
+  for (guint32 i = curve->n; i-- > 1;)
+    curve->y[i - 1] = MIN(curve->y[i - 1], curve->y[i]);
+}
 
 static gboolean
 read_curve(const oct_profile_chain *chain, const field *f, oct_curve *out, GError **error) {
@@ -272,6 +279,8 @@ read_curve(const oct_profile_chain *chain, const field *f, oct_curve *out, GErro
       return FALSE;
     }
   }
+  if (strcmp(f->group, "collectives") == 0 || strcmp(f->group, "moe_alltoall") == 0)
+    flatten_spikes(out);
   return TRUE;
 }
 
@@ -304,7 +313,8 @@ read_field(oct_profile *profile, const oct_profile_chain *chain, const field *f,
     return TRUE;
   if (!is_needed(profile, chain, f)) {
     /* Tables that a base has but this machine has no use for stay unread: they may not fit it. */
-    if (f->need == NEED_TABLES || oct_profile_chain_find(chain, f->group, f->key) == NULL)
+    if (f->need == NEED_TABLES || f->need == NEED_FP4 ||
+        oct_profile_chain_find(chain, f->group, f->key) == NULL)
       return TRUE;
     if (f->type == FIELD_GPUS && f->need == NEED_NEVER) {
       /* A base's list may be of another machine's length: only the machine's own file counts. */
@@ -522,35 +532,73 @@ oct_profile_read_presets(const oct_profile_chain *chain, GError **error) {
   return (char **)g_ptr_array_free(g_steal_pointer(&names), FALSE);
 }
 
+/* One preset's group into *engine; its name is left alone. */
 static gboolean
-read_engine(oct_profile *profile, const oct_profile_chain *chain, const char *preset,
+read_preset(oct_engine_times *engine, const oct_profile_chain *chain, const char *preset,
             GError **error) {
-  oct_engine_times *engine = &profile->engine;
-  g_auto(GStrv) presets = oct_profile_read_presets(chain, error);
-  if (presets == NULL)
-    return FALSE;
-  if (!oct_profile_read_string(chain, "engine", "default_preset", &engine->preset, error))
-    return FALSE;
-  if (preset != NULL) {
-    g_free(engine->preset);
-    engine->preset = g_strdup(preset);
-  }
-  if (!g_strv_contains((const char *const *)presets, engine->preset)) {
-    g_autofree char *known = g_strjoinv(", ", presets);
-    g_set_error(error, OCT_PROFILE_ERROR, OCT_PROFILE_ERROR_NOT_FOUND,
-                "%s: [engine] has no preset '%.60s': it has %s", chain->files[0].label,
-                engine->preset, known);
-    return FALSE;
-  }
-  g_autofree char *group = g_strconcat(ENGINE_PREFIX, engine->preset, NULL);
+  g_autofree char *group = g_strconcat(ENGINE_PREFIX, preset, NULL);
   for (guint i = 0; i < G_N_ELEMENTS(engine_times); i++) {
     double us;
     if (!oct_profile_read_double(chain, group, engine_times[i].key, 0, ENGINE_US_MAX, &us, error))
       return FALSE;
-    *(gint64 *)G_STRUCT_MEMBER_P(profile, engine_times[i].offset) = (gint64)(us * 1e3 + 0.5);
+    *(gint64 *)G_STRUCT_MEMBER_P(engine, engine_times[i].offset) = (gint64)(us * 1e3 + 0.5);
   }
   return oct_profile_read_u32(chain, group, "graph_max_batch", 0, ENGINE_BATCH_MAX,
                               &engine->graph_max_batch, error);
+}
+
+static gboolean
+unknown_preset(const oct_profile_chain *chain, const char *preset, char **presets, GError **error) {
+  g_autofree char *known = g_strjoinv(", ", presets);
+  g_set_error(error, OCT_PROFILE_ERROR, OCT_PROFILE_ERROR_NOT_FOUND,
+              "%s: [engine] has no preset '%.60s': it has %s", chain->files[0].label, preset,
+              known);
+  return FALSE;
+}
+
+/* A group [engine NAME] that `presets` does not list would be read by nobody. */
+static gboolean
+check_preset_groups(const oct_profile_file *file, const char *const *names, GError **error) {
+  g_auto(GStrv) groups = g_key_file_get_groups(file->keys, NULL);
+  for (guint g = 0; groups[g] != NULL; g++)
+    if (g_str_has_prefix(groups[g], ENGINE_PREFIX) &&
+        !g_strv_contains(names, groups[g] + strlen(ENGINE_PREFIX))) {
+      g_set_error(error, OCT_PROFILE_ERROR, OCT_PROFILE_ERROR_UNKNOWN,
+                  "%s: [%.60s] is not one of the presets that [engine] lists", file->label,
+                  groups[g]);
+      return FALSE;
+    }
+  return TRUE;
+}
+
+/* Every preset is read, so that a fault shows whichever is chosen. */
+static gboolean
+read_engine(oct_profile *profile, const oct_profile_chain *chain, const char *preset,
+            GError **error) {
+  g_auto(GStrv) presets = oct_profile_read_presets(chain, error);
+  if (presets == NULL ||
+      !oct_profile_read_string(chain, "engine", "default_preset", &profile->engine.preset, error))
+    return FALSE;
+  const char *const *names = (const char *const *)presets;
+  if (!g_strv_contains(names, profile->engine.preset))
+    return unknown_preset(chain, profile->engine.preset, presets, error);
+  if (preset != NULL) {
+    if (!g_strv_contains(names, preset))
+      return unknown_preset(chain, preset, presets, error);
+    g_free(profile->engine.preset);
+    profile->engine.preset = g_strdup(preset);
+  }
+  for (guint32 i = 0; i < chain->n; i++)
+    if (!check_preset_groups(&chain->files[i], names, error))
+      return FALSE;
+  for (guint i = 0; names[i] != NULL; i++) {
+    oct_engine_times times = {.preset = profile->engine.preset};
+    if (!read_preset(&times, chain, names[i], error))
+      return FALSE;
+    if (strcmp(names[i], profile->engine.preset) == 0)
+      profile->engine = times;
+  }
+  return TRUE;
 }
 
 /* ---------------------------------------------------------------- unknown names */

@@ -117,7 +117,8 @@ typedef enum oct_collective {
 /* Group sizes that have tables: index 0, 1, 2 = 2, 4, 8 GPUs. */
 #define OCT_PROFILE_SIZES 3
 
-/* x: bytes of the whole buffer on one rank (nccl-tests size column); y: seconds. */
+/* x: bytes of the whole buffer on one rank (nccl-tests size column); y: seconds, with single slow
+ * measurements cut off so that more bytes never take less time. */
 typedef struct oct_profile_collectives {
   gboolean analytic_ring; /* no tables: hops over the links of [nvlink] and [pcie] */
   double hop_overhead_s, base_overhead_s; /* analytic_ring */
@@ -285,7 +286,8 @@ const char *const *oct_profile_dirs(void);
 /* Names of the profiles in `dir` (NULL: in oct_profile_dirs()), sorted, without duplicates. Owned:
  * g_strfreev(). */
 char **oct_profile_list(const char *dir);
-/* Presets that the file (and its bases) offer, sorted. Owned: g_strfreev(); NULL with *error. */
+/* Presets that the file (or its base) offers, in its order. Owned: g_strfreev(); NULL with *error.
+ */
 char **oct_profile_presets(const char *name, const char *dir,
                            GError **error) G_GNUC_WARN_UNUSED_RESULT;
 

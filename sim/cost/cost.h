@@ -232,7 +232,7 @@ typedef struct oct_cost_operator {
   guint64 m, n, k; /* GEMM shape on one GPU; 0 when it is none. MoE: m = tokens, n = distinct
                       experts on the heaviest rank */
   double flops, hbm_bytes, nvlink_bytes, host_bytes; /* of one launch, per GPU */
-  double seconds; /* of one launch, launch cost included */
+  double seconds;                                    /* of one launch, launch cost included */
   double fixed_s; /* the part of `seconds` that no resource binds: it is in the FIXED group */
 } oct_cost_operator;
 
@@ -266,7 +266,7 @@ typedef struct oct_attention_shape {
   guint32 n_heads, n_kv_heads; /* of this GPU; MLA: 1 KV head */
   guint32 key_dim, value_dim;  /* per head; MLA absorbed: 576 and 512 */
   guint32 kv_element_bytes;
-  gboolean warm_l2; /* a benchmark loop: KV that fits L2 stays there. In a step the weights evict it */
+  gboolean warm_l2; /* a benchmark loop: KV that fits L2 stays there; in a step weights evict it */
   guint64 tokens, context, pairs;
 } oct_attention_shape;
 double oct_cost_attention_ns(const oct_profile *profile, const oct_attention_shape *shape);
