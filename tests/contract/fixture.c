@@ -17,6 +17,7 @@ static const oct_weight_types types = {
     .latent = OCT_DTYPE_BF16,
     .embedding = OCT_DTYPE_BF16,
     .head = OCT_DTYPE_BF16,
+    .base = OCT_DTYPE_BF16,
 };
 
 const oct_model_spec *

@@ -12,10 +12,9 @@ rig_init(rig *r, oct_world *world, const oct_instance_config *config) {
   r->world = world;
   r->config = *config;
   r->no_tags = !config->check_tags;
-  oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
-  guint n = oct_model_groups(config->spec, config->kv_dtype, groups);
-  for (guint g = 0; g < n; g++)
-    r->has_state |= groups[g].kind == OCT_ATTENTION_KDA;
+  r->n_groups = oct_model_groups(config->spec, config->kv_dtype, r->groups);
+  for (guint32 g = 0; g < r->n_groups; g++)
+    r->has_state |= r->groups[g].kind == OCT_ATTENTION_KDA;
   r->builder = oct_step_builder_new();
   for (guint32 i = 0; i < RIG_SLOTS; i++)
     r->ids[i] = g_array_new(FALSE, FALSE, sizeof(guint32));
@@ -40,8 +39,9 @@ rig_open(rig *r) {
     g_assert_true(oct_world_next(r->world, OCT_TIME_NEVER, &event));
     if (event.kind == OCT_EVENT_OPEN_PROGRESS)
       continue;
+    if (event.instance != r->instance)
+      continue;
     g_assert_cmpstr(rig_event_name(event.kind), ==, "OPENED");
-    g_assert_cmpuint(event.instance, ==, r->instance);
     r->capabilities = *event.capabilities;
     return;
   }
@@ -161,6 +161,16 @@ rig_state(rig *r, guint32 slot, guint32 group, guint32 state) {
 void
 rig_first_live(rig *r, guint32 slot, guint32 group, guint32 index) {
   add_change(r, slot, group, OCT_PAGE_FIRST_LIVE, index, 0);
+}
+
+oct_slot_open *
+rig_sequence(rig *r, guint32 slot, guint64 key, guint32 prompt, guint32 output) {
+  for (guint32 g = 0; g < r->n_groups; g++)
+    if (r->groups[g].kind == OCT_ATTENTION_KDA)
+      rig_state(r, slot, g, slot);
+    else
+      rig_pages(r, slot, g, 0, 8, 8 * slot);
+  return rig_slot(r, slot, key, prompt, output);
 }
 
 oct_copy *
@@ -297,4 +307,19 @@ rig_expect(rig *r, oct_event_kind kind, guint64 number, oct_event *event) {
   g_assert_cmpuint(event->instance, ==, r->instance);
   if (number != 0)
     g_assert_cmpuint(event->number, ==, number);
+}
+
+void
+rig_until(rig *r, oct_event_kind kind, guint64 number, oct_event *event) {
+  oct_event unused;
+  if (event == NULL)
+    event = &unused;
+  do {
+    g_assert_true(rig_next(r, OCT_TIME_NEVER, event));
+    if (event->kind == OCT_EVENT_FAULT && kind != OCT_EVENT_FAULT) {
+      g_test_message("fault: %s", event->fault->message);
+      g_assert_cmpstr(rig_event_name(event->kind), ==, rig_event_name(kind));
+    }
+  } while (event->kind != kind || (number != 0 && event->number != number) ||
+           (event->instance != 0 && event->instance != r->instance));
 }

@@ -15,7 +15,9 @@ typedef struct rig {
   oct_instance_config config;
   oct_capabilities capabilities;
   guint32 instance;
-  gboolean has_state, no_tags;
+  gboolean has_state, no_tags, simulated;
+  guint32 n_groups;
+  oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
   oct_step_builder *builder;
   guint64 number;         /* of the step being built, or built last */
   GArray *ids[RIG_SLOTS]; /* guint32: prompt and accepted tokens */
@@ -51,6 +53,9 @@ void rig_state(rig *r, guint32 slot, guint32 group, guint32 state);
 void rig_first_live(rig *r, guint32 slot, guint32 group, guint32 index);
 oct_copy *rig_copy(rig *r, oct_copy_kind kind, oct_copy_order order, guint32 group, guint32 from,
                    guint32 to);
+/* rig_slot() with a table in every group: pages 8 x slot to 8 x slot + 7 (128 tokens), state
+ * `slot`. */
+oct_slot_open *rig_sequence(rig *r, guint32 slot, guint64 key, guint32 prompt, guint32 output);
 /* n known tokens from position on. */
 oct_slice *rig_prefill(rig *r, guint32 slot, guint32 position, guint32 n, oct_sample sample);
 /* The token that the slot accepted last. */
@@ -67,6 +72,8 @@ void rig_submit(rig *r);
 gboolean rig_next(rig *r, oct_time until, oct_event *event);
 /* The next event must be of this kind (and number, unless 0). Skips nothing. */
 void rig_expect(rig *r, oct_event_kind kind, guint64 number, oct_event *event);
+/* Passes over other events until this one comes; a FAULT fails the test unless it is awaited. */
+void rig_until(rig *r, oct_event_kind kind, guint64 number, oct_event *event);
 /* Tokens that slice i of the last STEP_DONE accepted. */
 const guint32 *rig_accepted(const oct_event *event, guint32 slice, guint32 *n);
 /* Chain of the slot's first n ids. */

@@ -1,0 +1,120 @@
+/* Runs every case of the contract against every backend. */
+#include <string.h>
+
+#include "tests/contract/contract.h"
+
+typedef struct run {
+  const contract_world *world;
+  const contract_case *c;
+  char *path;
+} run;
+
+static oct_instance_config
+config_for(contract_model model) {
+  oct_parallel parallel = OCT_PARALLEL_DEFAULT;
+  if (model == CONTRACT_DATA2)
+    parallel.data = 2;
+  if (model == CONTRACT_PIPE2)
+    parallel.pipeline = 2;
+  gboolean hybrid = model == CONTRACT_HYBRID || model == CONTRACT_EXPERTS;
+  oct_instance_config config =
+      fixture_config(hybrid ? fixture_hybrid() : fixture_dense(), parallel);
+  if (model == CONTRACT_PIPE2)
+    config.depth = 3;
+  if (model == CONTRACT_BARE)
+    config.check_tags = FALSE;
+  if (model == CONTRACT_EXPERTS) {
+    config.memory.n_expert_slots = 8;
+    config.report_experts = TRUE;
+  }
+  return config;
+}
+
+/* What the world lacks for the case, NULL when nothing. */
+static const char *
+lacking(const contract_world *cw, const oct_world *world, const oct_capabilities *c, guint flags) {
+  if ((flags & NEEDS_VIRTUAL) != 0 && world->ops->clock != OCT_CLOCK_VIRTUAL)
+    return "no virtual clock";
+  if ((flags & NEEDS_SIMULATED) != 0 && !cw->simulated)
+    return "not simulated";
+  if ((flags & CLOSED) != 0)
+    return NULL;
+  if ((flags & NEEDS_MASKS) != 0 && !c->masks)
+    return "no masks";
+  if ((flags & NEEDS_SPECULATION) != 0 && !c->speculation)
+    return "no speculation";
+  if ((flags & NEEDS_ADAPTERS) != 0 && !c->adapters)
+    return "no adapters";
+  if ((flags & NEEDS_EXPERTS) != 0 && !c->expert_slots)
+    return "no expert slots";
+  if ((flags & NEEDS_HOST) != 0 && !c->host_tier)
+    return "no host tier";
+  if ((flags & NEEDS_FORWARD) != 0 && !c->forward)
+    return "no fast-forward";
+  return NULL;
+}
+
+static int
+run_inside(oct_world *world, void *arg) {
+  const run *it = arg;
+  oct_instance_config config = config_for(it->c->model);
+  rig r;
+  rig_init(&r, world, &config);
+  r.simulated = it->world->simulated;
+  if ((it->c->flags & CLOSED) == 0)
+    rig_open(&r);
+  const char *lack = lacking(it->world, world, &r.capabilities, it->c->flags);
+  if (lack != NULL)
+    g_test_skip(lack);
+  else
+    it->c->fn(&r);
+  if (r.instance != 0)
+    rig_close(&r);
+  rig_clear(&r);
+  return 42;
+}
+
+static void
+run_here(const run *it) {
+  g_autoptr(GError) error = NULL;
+  oct_world *world = it->world->make(&error);
+  g_assert_no_error(error);
+  g_assert_nonnull(world);
+  g_assert_cmpint(oct_world_run(world, run_inside, (void *)(gsize)it), ==, 42); /* rule 1 */
+  oct_world_free(world);
+  if (it->world->done != NULL)
+    it->world->done();
+}
+
+static void
+run_case(gconstpointer data) {
+  const run *it = data;
+  if (!it->world->own_process || g_test_subprocess()) {
+    run_here(it);
+    return;
+  }
+  g_test_trap_subprocess(it->path, 60 * (guint64)G_USEC_PER_SEC, G_TEST_SUBPROCESS_INHERIT_STDERR);
+  g_test_trap_assert_passed();
+}
+
+int
+main(int argc, char **argv) {
+  static const contract_case *const lists[] = {contract_world_cases, contract_step_cases,
+                                               contract_memory_cases, contract_extra_cases};
+  g_test_init(&argc, &argv, NULL);
+  g_autoptr(GPtrArray) runs = g_ptr_array_new_with_free_func(g_free);
+  for (guint w = 0; w < n_contract_worlds; w++)
+    for (gsize l = 0; l < G_N_ELEMENTS(lists); l++)
+      for (const contract_case *c = lists[l]; c->name != NULL; c++) {
+        run *it = g_new0(run, 1);
+        it->world = &contract_worlds[w];
+        it->c = c;
+        it->path = g_strdup_printf("/contract/%s/%s", it->world->name, c->name);
+        g_ptr_array_add(runs, it);
+        g_test_add_data_func(it->path, it, run_case);
+      }
+  int failed = g_test_run();
+  for (guint i = 0; i < runs->len; i++)
+    g_free(((run *)runs->pdata[i])->path);
+  return failed;
+}
