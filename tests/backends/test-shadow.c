@@ -434,7 +434,7 @@ two_copies_from_one_page(rig *r) {
 
 /* Two choices of one prompt whose last page is shared and partial. */
 static void
-fork(rig *r, gboolean copy_on_write) {
+fork_pages(rig *r, gboolean copy_on_write) {
   prefill_dense(r, 0, 1, 20, 0);
   expect_done(r);
   rig_begin(r);
@@ -450,13 +450,13 @@ fork(rig *r, gboolean copy_on_write) {
 
 static void
 fork_without_copy(rig *r) {
-  fork(r, FALSE);
+  fork_pages(r, FALSE);
   expect_breach(r, "writes page 1 of group 0, in use by another since step 2");
 }
 
 static void
 fork_with_copy(rig *r) {
-  fork(r, TRUE);
+  fork_pages(r, TRUE);
   expect_done(r);
   for (guint32 i = 0; i < 3; i++) {
     rig_begin(r);

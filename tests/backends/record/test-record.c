@@ -35,7 +35,7 @@ scenario(rig *r) {
   oct_copy copy = {.order = OCT_COPY_BESIDE, .from_tier = OCT_TIER_HOST, .from = 3, .to = 30};
   if (variant == 3)
     copy.to = 31;
-  (void)oct_world_copy(r->world, r->instance, 1, &copy, 1, &error);
+  (void)!oct_world_copy(r->world, r->instance, 1, &copy, 1, &error);
   rig_next(r, variant == 4 ? 501 : 500, &event);
   rig_next(r, OCT_TIME_NEVER, &event);
   rig_next(r, OCT_TIME_NEVER, &event);
@@ -99,11 +99,11 @@ play(oct_world *world, void *arg) {
       rig_slot(&r, 0, variant == 1 ? 8 : 7, 20, 0);
       rig_pages(&r, 0, 0, 0, 2, variant == 2 ? 5 : 4);
       rig_prefill(&r, 0, 0, 20, OCT_SAMPLE_LAST)->n_logprobs = 2;
-      (void)oct_world_submit(world, r.instance, rig_end(&r), NULL);
+      (void)!oct_world_submit(world, r.instance, rig_end(&r), NULL);
       oct_copy copy = {.order = OCT_COPY_BESIDE, .from_tier = OCT_TIER_HOST, .from = 3, .to = 30};
       if (variant == 3)
         copy.to = 31;
-      (void)oct_world_copy(world, r.instance, 1, &copy, 1, NULL);
+      (void)!oct_world_copy(world, r.instance, 1, &copy, 1, NULL);
       (void)oct_world_next(world, variant == 4 ? 501 : 500, &event);
       for (guint i = 0; i < (variant == 5 ? 3 : 2); i++)
         (void)oct_world_next(world, OCT_TIME_NEVER, &event);
