@@ -172,6 +172,7 @@ struct sim_world {
   oct_world base;
   oct_simgrid_options options;
   oct_shadow_options shadow_options;
+  oct_profile *owned_profile;
   oct_platform *platform;
   oct_solver *solver;
   oct_timers timers;

@@ -41,6 +41,9 @@ typedef struct oct_simgrid_options {
 oct_world *oct_simgrid_world_new(const oct_simgrid_options *options,
                                  GError **error) G_GNUC_WARN_UNUSED_RESULT;
 
+/* The world frees the profile when it is freed itself (takes it). */
+void oct_simgrid_own_profile(oct_world *world, oct_profile *profile);
+
 /* ---- scenario: at a time, or at once when it has passed. Before or inside oct_world_run(). */
 
 /* Sets a resource ("gpu3-sm", "switch0-up", …: sim/platform) to `factor` of the profile's capacity,
@@ -72,6 +75,7 @@ typedef struct oct_simgrid_use {
   guint index;
   double capacity_per_s; /* the profile's: bytes, SM: nanoseconds */
   double moved;          /* bytes; SM: nanoseconds of arithmetic */
+  double busy_s;         /* moved at full capacity: seconds */
   double utilisation;    /* moved over what the capacity allowed: 0..1 */
   gint64 delayed_ns;     /* steps and copies were late by this much because it was short */
 } oct_simgrid_use;

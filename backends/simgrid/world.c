@@ -11,10 +11,19 @@
 
 #include "engine/base/assert.h"
 
-/* Asserts that the world is one of ours. */
+static const oct_world_ops simgrid_ops;
+
+/* For the calls that only a world of this backend takes. */
 static const sim_world *
 const_world(const oct_world *world) {
+  oct_assert(world->ops == &simgrid_ops);
   return (const sim_world *)world;
+}
+
+static sim_world *
+own_world(oct_world *world) {
+  oct_assert(world->ops == &simgrid_ops);
+  return sim_world_of(world);
 }
 
 /* ---------------------------------------------------------------- events */
@@ -109,6 +118,8 @@ fetch(sim_world *w, oct_event *out) {
     out->capabilities = &event->instance->capabilities;
   else if (event->kind == OCT_EVENT_FAULT || event->kind == OCT_EVENT_OPEN_FAILED)
     out->fault = &w->fault;
+  if (event->kind == OCT_EVENT_OPEN_FAILED) /* the instance is gone */
+    sim_close(&w->base, event->instance_id);
 }
 
 /* ---------------------------------------------------------------- the loop */
@@ -222,6 +233,7 @@ free_world(oct_world *world) {
   g_free(w->queues);
   g_free(w->lost);
   g_free(w->events);
+  oct_profile_free(w->owned_profile);
   g_free(w);
 }
 
@@ -248,7 +260,10 @@ set_shadow_options(sim_world *w) {
   else
     oct_shadow_options_default(&w->shadow_options);
   w->shadow_options.seed = w->options.seed;
-  w->shadow_options.expert_skew = w->options.routing_alpha;
+  /* The shadow draws expert n u^(1 + skew) of n, which is popularity ~ rank^-alpha with
+   * alpha = skew / (1 + skew); it has no alpha of 1 and above. */
+  double alpha = MIN(w->options.routing_alpha, 0.95);
+  w->shadow_options.expert_skew = alpha / (1 - alpha);
 }
 
 oct_world *
@@ -278,6 +293,13 @@ oct_simgrid_world_new(const oct_simgrid_options *options, GError **error) {
   w->lost = g_new0(gboolean, oct_platform_gpus(w->platform));
   sim_queues_init(w);
   return &w->base;
+}
+
+void
+oct_simgrid_own_profile(oct_world *world, oct_profile *profile) {
+  sim_world *w = own_world(world);
+  oct_assert(w->owned_profile == NULL);
+  w->owned_profile = profile;
 }
 
 /* ---------------------------------------------------------------- scenario */
@@ -311,7 +333,7 @@ scale_now(oct_timer *timer) {
 gboolean
 oct_simgrid_scale(oct_world *world, const char *resource, double factor, oct_time at_ns,
                   GError **error) {
-  sim_world *w = sim_world_of(world);
+  sim_world *w = own_world(world);
   gint index = oct_platform_find(w->platform, resource);
   if (index < 0 || !(factor > 0 && factor <= 1)) {
     if (index < 0)
@@ -357,7 +379,7 @@ lose_now(oct_timer *timer) {
 
 gboolean
 oct_simgrid_lose(oct_world *world, guint gpu, oct_time at_ns, GError **error) {
-  sim_world *w = sim_world_of(world);
+  sim_world *w = own_world(world);
   if (gpu >= oct_platform_gpus(w->platform)) {
     g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG, "GPU %u: the node has %u", gpu,
                 oct_platform_gpus(w->platform));
@@ -408,7 +430,7 @@ find_route(const oct_platform *p, oct_place from, oct_place to) {
 guint
 oct_simgrid_send(oct_world *world, oct_place from, oct_place to, double bytes, oct_time at_ns,
                  GError **error) {
-  sim_world *w = sim_world_of(world);
+  sim_world *w = own_world(world);
   gint route = find_route(w->platform, from, to);
   if (route < 0 || !(bytes >= 0)) {
     g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG,
@@ -464,6 +486,7 @@ oct_simgrid_usage(const oct_world *world, guint resource, oct_simgrid_use *use) 
                            .index = r->index,
                            .capacity_per_s = r->per_s,
                            .moved = counted.moved,
+                           .busy_s = counted.moved / r->per_s,
                            .utilisation = counted.could > 0 ? counted.moved / counted.could : 0,
                            .delayed_ns = counted.delayed_ns};
 }

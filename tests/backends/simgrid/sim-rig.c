@@ -264,9 +264,9 @@ in_child(gpointer arg, gpointer out) {
   options.expert_miss = c->options->expert_miss;
   oct_world *world = oct_simgrid_world_new(&options, &error);
   g_assert_no_error(error);
+  oct_simgrid_own_profile(world, profile);
   g_assert_cmpint(oct_world_run(world, in_world, c), ==, 5);
   oct_world_free(world);
-  oct_profile_free(profile);
 }
 
 void

@@ -176,7 +176,6 @@ pipeline_body(oct_world *world, gpointer out G_GNUC_UNUSED) {
       (void)sim_rig_prefill(&rig, n - 1, tokens, TRUE);
       sim_rig_shape(oct_step_end(rig.builder), &zero, 0, &shape);
       oct_cost_step(cost, &shape, &prices[n]);
-      g_autoptr(GError) error = NULL;
       rig.number--; /* builds the same step again, as end() closed it */
       sim_rig_begin(&rig);
       sim_rig_slot(&rig, n - 1, tokens, 0);
