@@ -1,5 +1,7 @@
 /* Every backend that the contract test runs against. A new one adds a row, and a function that
  * makes its world. */
+#include <unistd.h>
+
 #include <glib/gstdio.h>
 
 #include "backends/registry.h"
