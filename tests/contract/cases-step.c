@@ -106,8 +106,8 @@ steps_end_once_and_in_order(rig *r) {
   oct_time start = 0, end = 0;
   guint64 ended = 0;
   for (guint64 submitted = 0; ended < 12;) {
-    while (submitted < 12 && submitted - ended < r->capabilities.depth)
-      submit_prompt(r, submitted++ % 4, submitted, 8 + (guint32)submitted);
+    for (; submitted < 12 && submitted - ended < r->capabilities.depth; submitted++)
+      submit_prompt(r, submitted % 4, submitted, 8 + (guint32)submitted);
     rig_until(r, OCT_EVENT_STEP_DONE, ++ended, &event);
     const oct_step_result *result = event.result;
     g_assert_cmpuint(result->n_slices, ==, 1);
