@@ -226,10 +226,22 @@ commit_slice(oct_engine *engine, const oct_flight *f, const oct_flight_slice *fs
 
 /* ---------------------------------------------------------------- the step */
 
+static void
+note_peaks(oct_engine *engine) {
+  for (guint32 g = 0; g < engine->n_groups; g++) {
+    guint32 used = 0;
+    for (guint32 d = 0; d < engine->n_domains; d++)
+      used += oct_pool_count(engine->domains[d].device[g], OCT_ITEM_HELD) +
+              oct_pool_count(engine->domains[d].device[g], OCT_ITEM_DRAINING);
+    engine->stats.pages_peak[g] = MAX(engine->stats.pages_peak[g], used);
+  }
+}
+
 void
 oct_step_account(oct_engine *engine, const oct_flight *f, oct_time start_ns, oct_time end_ns) {
   gint64 took = end_ns - start_ns;
   engine->stats.steps++;
+  note_peaks(engine);
   engine->stats.busy_ns += end_ns - MAX(f->submit_ns, engine->last_done_ns);
   oct_hist_add(engine->hists[OCT_HIST_STEP], took);
   oct_hist_add(engine->hists[OCT_HIST_BATCH_SEQS], f->n_slices);
