@@ -1,4 +1,6 @@
 /* Worlds by name. A row per backend: its keys and the function that makes a world of them. */
+#include "config.h"
+
 #include "backends/registry.h"
 
 #include <string.h>
@@ -6,6 +8,9 @@
 #include "backends/fault/fault.h"
 #include "backends/mock/mock.h"
 #include "backends/record/record.h"
+#ifdef HAVE_SIMGRID
+#include "backends/simgrid/simgrid.h"
+#endif
 
 /* ---------------------------------------------------------------- options */
 
@@ -268,6 +273,60 @@ make_replay(const key_list *keys, const char *inner, GError **error) {
   return path == NULL ? NULL : oct_replay_world_new(path, error);
 }
 
+/* ---------------------------------------------------------------- simgrid */
+
+#ifdef HAVE_SIMGRID
+static const oct_backend_key simgrid_keys[] = {
+    {"node", "name of a profile, or path of an .ini file"},
+    {"preset", "host times (default: the profile's)"},
+    {"seed", "of token streams and routing (default 1)"},
+    {"exact", "0 or 1: every step through the solver (default 0)"},
+    {"load_weights", "0 or 1: opening takes the time that weights take over PCIe (default 0)"},
+    {"moe_kernel", "measured or target (default measured)"},
+    {"routing_alpha", "popularity of experts ~ rank^-alpha, 0 to 4 (default 0)"},
+    {"expert_miss", "read or load (default read)"},
+    {"host_socket", "of every host buffer (default: of the GPU that copies)"},
+    {NULL, NULL}};
+
+static oct_world *
+make_simgrid(const key_list *keys, const char *inner, GError **error) {
+  static const char *const kernels[] = {"measured", "target", NULL};
+  static const char *const misses[] = {"read", "load", NULL};
+  (void)inner;
+  oct_simgrid_options o = OCT_SIMGRID_OPTIONS_DEFAULT;
+  guint kernel = 0, miss = 0;
+  guint32 exact = 0, weights = 0;
+  gint64 socket = -1;
+  o.seed = 1;
+  const char *node = value_of(keys, "node");
+  if (node == NULL) {
+    g_set_error_literal(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG,
+                        "simgrid needs node=PROFILE");
+    return NULL;
+  }
+  if (!take_u64(keys, "seed", &o.seed, error) || !take_u32(keys, "exact", 1, &exact, error) ||
+      !take_u32(keys, "load_weights", 1, &weights, error) ||
+      !take_word(keys, "moe_kernel", kernels, &kernel, error) ||
+      !take_double(keys, "routing_alpha", 0, 4, &o.routing_alpha, error) ||
+      !take_word(keys, "expert_miss", misses, &miss, error) ||
+      !take_i64(keys, "host_socket", 0, OCT_PLATFORM_SOCKETS_MAX - 1, &socket, error))
+    return NULL;
+  g_autoptr(oct_profile) profile = oct_profile_load(node, NULL, value_of(keys, "preset"), error);
+  if (profile == NULL)
+    return NULL;
+  o.profile = profile;
+  o.exact = exact != 0;
+  o.load_weights = weights != 0;
+  o.moe_kernel = kernel == 1 ? OCT_MOE_KERNEL_TARGET : OCT_MOE_KERNEL_MEASURED;
+  o.expert_miss = miss == 1 ? OCT_EXPERT_MISS_LOAD : OCT_EXPERT_MISS_READ;
+  o.host_socket = (gint)socket;
+  oct_world *world = oct_simgrid_world_new(&o, error);
+  if (world != NULL)
+    oct_simgrid_own_profile(world, g_steal_pointer(&profile));
+  return world;
+}
+#endif
+
 /* ---------------------------------------------------------------- the table */
 
 static const struct {
@@ -278,6 +337,9 @@ static const struct {
     {{"fault", "goes wrong, by seed or by script", TRUE, fault_keys}, make_fault},
     {{"record", "writes every call and event to a file", TRUE, record_keys}, make_record},
     {{"replay", "answers from a recording", FALSE, replay_keys}, make_replay},
+#ifdef HAVE_SIMGRID
+    {{"simgrid", "a simulated node: one world per process", FALSE, simgrid_keys}, make_simgrid},
+#endif
 };
 
 const oct_backend_info *

@@ -6,6 +6,7 @@
  *     record:file=run.oct@fault:script=hang/12@mock
  *     replay:file=run.oct
  *     remote@mock:clock=real
+ *     simgrid:node=b300-hgx8,exact=1
  *
  * A name, then after ":" its options as key=value with commas between; a wrapper names the world
  * that it wraps behind "@". Names, keys and values that are not known are refused, and the error
