@@ -497,9 +497,10 @@ lone_end(const sim_step *step, oct_time *begin_ns, oct_time *end_ns) {
   return TRUE;
 }
 
-/* Books a run of the step's stages from its own on, as stepping would. */
+/* Books a run of the step's stages from its own on, as stepping would; part_ns[] is what its result
+ * would have said. */
 static void
-book_rest(sim_step *step) {
+book_rest(sim_step *step, gint64 part_ns[OCT_PART_COUNT]) {
   sim_instance *instance = step->instance;
   const oct_step_price *price = &step->price;
   oct_flows *flows = instance->world->flows;
@@ -509,16 +510,18 @@ book_rest(sim_step *step) {
       fill_stage_job(stage, &price->stages[s]);
     oct_flows_book(flows, &stage->job);
     for (guint g = 0; g < OCT_COST_GROUPS; g++)
-      instance->part_ns[g] += price->stages[s].groups[g].ns;
+      step->part_ns[g] += price->stages[s].groups[g].ns;
     if (s + 1 < price->n_stages) {
       fill_send_job(step, s);
       oct_flows_book(flows, &step->send_job);
-      instance->part_ns[OCT_PART_COLLECTIVE] += price->stages[s].send_ns;
+      step->part_ns[OCT_PART_COLLECTIVE] += price->stages[s].send_ns;
     }
     stage->next++;
   }
-  for (guint p = 0; p < OCT_PART_COUNT; p++)
+  for (guint p = 0; p < OCT_PART_COUNT; p++) {
     instance->part_ns[p] += step->part_ns[p];
+    part_ns[p] = step->part_ns[p];
+  }
 }
 
 /* Turns the record of step m into that of m + 1, one token further. */
@@ -587,7 +590,7 @@ sim_forward(oct_world *world, guint32 instance, const oct_forward *forward,
     return FALSE;
   *forwarded = (oct_forwarded){.start_ns = begin_ns, .end_ns = end_ns};
   w->now_ns = end_ns;
-  book_rest(step);
+  book_rest(step, forwarded->part_ns);
   in->last_done++;
   in->last_submitted++;
   step->number = in->last_submitted;
