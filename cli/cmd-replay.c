@@ -1,0 +1,579 @@
+/* octet replay: a trace through the real scheduler on a simulated node. */
+#include <errno.h>
+#include <malloc.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "cli/cli.h"
+#include "cli/engine-flags.h"
+#include "engine/base/assert.h"
+#include "sim/replay/capacity.h"
+#include "sim/replay/jobs.h"
+#include "sim/replay/replay.h"
+#include "sim/replay/report.h"
+#include "traces/gen.h"
+#include "traces/presets.h"
+
+#define COMMAND "replay"
+/* Traffic from a generator without an end is measured for so long. */
+#define ENDLESS_DURATION_NS (600 * G_GINT64_CONSTANT(1000000000))
+#define PROGRESS_US         200000
+
+enum { READER_KEYS = 7 };
+static const char *const reader_keys[READER_KEYS][3] = {
+    {"format", "NAME", "auto, octet, azure, mooncake, timed, bailian, burstgpt or vidur"},
+    {"spread", "TICK", "spread arrivals over recorded ticks: auto, or the tick in seconds"},
+    {"hash-block-size", "N", "tokens per hash block, when the trace does not show it"},
+    {"time-unit", "UNIT", "ns, us, ms or s of numeric times, when not the format's"},
+    {"sort-window", "N", "hold up to N rows to put arrivals in order"},
+    {"concurrency", "N", "slots, for rows without arrival time"},
+    {"limit", "N", "read N requests only"},
+};
+
+typedef struct options {
+  oct_engine_flags *flags;
+  char *reader[READER_KEYS];
+  char *rate, *rate_mode, *duration, *warmup, *slo, *assume, *timeline_interval, *load;
+  char *json, *requests, *timeline, *log;
+  char **compare;
+  gboolean exact_lengths, find_capacity, endless;
+  char *path;       /* of the trace, as oct_trace_open() takes it */
+  const char *name; /* as the user wrote it */
+  oct_trace_options trace;
+  oct_dist *dist;
+} options;
+
+/* One configuration to run. */
+typedef struct variant {
+  oct_engine_flags *flags; /* owned */
+  char *label;             /* owned */
+  oct_replay_config config;
+} variant;
+
+typedef struct plan {
+  guint n;
+  variant variants[OCT_JOBS_MAX];
+} plan;
+
+static void
+plan_clear(plan *p) {
+  for (guint i = 0; i < p->n; i++) {
+    oct_engine_flags_free(p->variants[i].flags);
+    g_free(p->variants[i].label);
+  }
+}
+
+/* --- options ---------------------------------------------------------------------------------- */
+
+static void
+replay_entries(GOptionEntry *e, options *o) {
+  const GOptionEntry own[] = {
+      {"rate", 0, 0, G_OPTION_ARG_STRING, &o->rate,
+       "session starts per second, in place of the trace's", "R"},
+      {"rate-mode", 0, 0, G_OPTION_ARG_STRING, &o->rate_mode,
+       "compress: the same sessions closer together; superpose: copies on top of each other", "M"},
+      {"duration", 0, 0, G_OPTION_ARG_STRING, &o->duration,
+       "measure what arrives until then; load goes on until it has ended", "TIME"},
+      {"warmup", 0, 0, G_OPTION_ARG_STRING, &o->warmup,
+       "measure what arrives from then on; default: max(5 mean residence times, 10 %)", "TIME"},
+      {"slo", 0, 0, G_OPTION_ARG_STRING, &o->slo, "objectives: ttft_p99=2s,tpot_p99=50ms,e2e=30s …",
+       "LIST"},
+      {"exact-lengths", 0, 0, G_OPTION_ARG_NONE, &o->exact_lengths,
+       "tell the scheduler the true output lengths, as ignore_eos benchmarks do", NULL},
+      {"assume-max-tokens", 0, 0, G_OPTION_ARG_STRING, &o->assume,
+       "max_tokens of requests that do not state it: N, true*2, lognormal:MEAN:P99 …", "DIST"},
+      {"find-capacity", 0, 0, G_OPTION_ARG_NONE, &o->find_capacity,
+       "find the highest rate that is served, then report the run at --load of it", NULL},
+      {"load", 0, 0, G_OPTION_ARG_STRING, &o->load, "share of the capacity found (0.7)", "X"},
+      {"compare", 0, 0, G_OPTION_ARG_STRING_ARRAY, &o->compare,
+       "one more configuration: this one with these flags too; may be repeated", "FLAGS"},
+      {"json", 0, 0, G_OPTION_ARG_FILENAME, &o->json, "write the report as JSON, - for stdout",
+       "FILE"},
+      {"requests", 0, 0, G_OPTION_ARG_FILENAME, &o->requests, "write a JSON line per request",
+       "FILE"},
+      {"timeline", 0, 0, G_OPTION_ARG_FILENAME, &o->timeline, "write a CSV row per interval",
+       "FILE"},
+      {"timeline-interval", 0, 0, G_OPTION_ARG_STRING, &o->timeline_interval, "its rows (1s)",
+       "TIME"},
+      {"log", 0, 0, G_OPTION_ARG_FILENAME, &o->log, "write the event log", "FILE"},
+      G_OPTION_ENTRY_NULL,
+  };
+  memcpy(e, own, sizeof own);
+}
+#define OWN_ENTRIES 16
+
+static void
+all_entries(GOptionEntry *entries, options *o) {
+  guint n = oct_engine_flags_entries(o->flags, entries);
+  for (int i = 0; i < READER_KEYS; i++)
+    entries[n++] = (GOptionEntry){
+        reader_keys[i][0], 0, 0, G_OPTION_ARG_STRING, &o->reader[i], reader_keys[i][2],
+        reader_keys[i][1]};
+  replay_entries(entries + n, o);
+}
+
+static gboolean
+refuse(GError **error, const char *what, const char *value, const char *why) {
+  g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION, "%s \"%s\": %s", what, value, why);
+  return FALSE;
+}
+
+static gboolean
+parse_positive(const char *what, const char *value, double *out, GError **error) {
+  char *end;
+  *out = g_ascii_strtod(value, &end);
+  if (end == value || *end != '\0' || !isfinite(*out) || *out <= 0)
+    return refuse(error, what, value, "must be a number above 0");
+  return TRUE;
+}
+
+/* The trace's path; a preset's name alone is its generator. */
+static char *
+trace_path(const char *argument) {
+  if (g_file_test(argument, G_FILE_TEST_EXISTS) || strchr(argument, '/') != NULL)
+    return g_strdup(argument);
+  const oct_trace_preset *preset;
+  for (gsize i = 0; (preset = oct_trace_preset_at(i)) != NULL; i++)
+    if (strcmp(preset->name, argument) == 0)
+      return g_strdup_printf("gen:%s", argument);
+  return g_strdup(argument);
+}
+
+/* A generator that would go on for ever: the replay ends it. */
+static gboolean
+make_endless(options *o) {
+  if (!g_str_has_prefix(o->path, "gen:"))
+    return FALSE;
+  g_auto(oct_trace_gen_spec) spec;
+  oct_trace_gen_spec_init(&spec);
+  if (!oct_trace_gen_parse(&spec, o->path + 4, NULL) || spec.n_requests > 0 || spec.duration_s > 0)
+    return FALSE;
+  char *path = g_strdup_printf("%s%srequests=1000000000000", o->path, o->path[4] ? "," : "");
+  g_free(o->path);
+  o->path = path;
+  return o->trace.limit == 0;
+}
+
+static gboolean
+read_trace_options(options *o, GError **error) {
+  oct_trace_options_init(&o->trace);
+  for (int i = 0; i < READER_KEYS; i++)
+    if (o->reader[i] != NULL &&
+        !oct_trace_options_set(&o->trace, reader_keys[i][0], o->reader[i], error))
+      return FALSE;
+  if (o->assume != NULL && (o->dist = oct_dist_parse(o->assume, error)) == NULL)
+    return FALSE;
+  if (o->dist != NULL && o->exact_lengths)
+    return refuse(error, "assume-max-tokens", o->assume, "has no meaning with --exact-lengths");
+  o->endless = make_endless(o);
+  return TRUE;
+}
+
+static gboolean
+fill_times(const options *o, oct_replay_config *c, GError **error) {
+  if (o->duration != NULL &&
+      !oct_duration_parse("duration", o->duration, TRUE, &c->duration_ns, error))
+    return FALSE;
+  if (o->duration == NULL && o->endless)
+    c->duration_ns = ENDLESS_DURATION_NS;
+  if (o->warmup != NULL && !oct_duration_parse("warmup", o->warmup, FALSE, &c->warmup_ns, error))
+    return FALSE;
+  if (o->warmup != NULL && c->duration_ns > 0 && c->warmup_ns >= c->duration_ns)
+    return refuse(error, "warmup", o->warmup, "leaves nothing of the duration");
+  return o->timeline_interval == NULL ||
+         oct_duration_parse("timeline-interval", o->timeline_interval, TRUE, &c->timeline_ns,
+                            error);
+}
+
+/* Everything of a configuration but its engine. */
+static gboolean
+fill_config(const options *o, oct_replay_config *c, GError **error) {
+  oct_replay_config_default(c);
+  c->rows.path = o->path;
+  c->trace_name = o->name;
+  c->rows.trace = &o->trace;
+  c->concurrency = o->trace.concurrency;
+  c->exact_lengths = o->exact_lengths;
+  c->assume_max_tokens = o->dist;
+  c->requests_path = o->requests;
+  c->timeline_path = o->timeline;
+  c->log_path = o->log;
+  if (o->rate_mode != NULL && strcmp(o->rate_mode, "superpose") == 0)
+    c->rows.mode = OCT_RATE_SUPERPOSE;
+  else if (o->rate_mode != NULL && strcmp(o->rate_mode, "compress") != 0)
+    return refuse(error, "rate-mode", o->rate_mode, "must be compress or superpose");
+  if (o->slo != NULL && !oct_slo_parse(&c->slo, o->slo, error))
+    return FALSE;
+  return fill_times(o, c, error);
+}
+
+/* --- configurations --------------------------------------------------------------------------- */
+
+static gboolean
+add_variant(plan *p, const options *o, oct_engine_flags *flags, guint number, const char *rate,
+            const char *label, GError **error) {
+  g_autoptr(GString) text = g_string_new(label);
+  variant *v = &p->variants[p->n];
+  if (p->n == OCT_JOBS_MAX)
+    return refuse(error, COMMAND, label, "too many configurations");
+  *v = (variant){.flags = oct_engine_flags_copy(flags)};
+  p->n++;
+  if (!fill_config(o, &v->config, error) ||
+      !oct_engine_flags_apply(v->flags, number, &v->config.setup, text, error))
+    return FALSE;
+  if (rate != NULL && !parse_positive("rate", rate, &v->config.rows.rate, error))
+    return FALSE;
+  if (rate != NULL && strchr(o->rate, ',') != NULL)
+    g_string_append_printf(text, "%srate %s", text->len > 0 ? ", " : "", rate);
+  v->label = g_string_free(g_steal_pointer(&text), FALSE);
+  v->config.label = v->label;
+  if (v->config.setup.model == NULL)
+    return refuse(error, "model", "", "which model? (--model)");
+  return TRUE;
+}
+
+/* Every combination of the values given. */
+static gboolean
+add_product(plan *p, const options *o, GError **error) {
+  guint n = oct_engine_flags_variants(o->flags, error);
+  if (n == 0)
+    return FALSE;
+  g_auto(GStrv) rates = g_strsplit(o->rate != NULL ? o->rate : "", ",", -1);
+  guint n_rates = MAX(1, g_strv_length(rates));
+  for (guint r = 0; r < n_rates; r++)
+    for (guint i = 0; i < n; i++)
+      if (!add_variant(p, o, o->flags, i, o->rate != NULL ? rates[r] : NULL, "", error))
+        return FALSE;
+  if (p->n == 1)
+    p->variants[0].config.label = NULL;
+  return TRUE;
+}
+
+/* The base with the flags of one --compare. */
+static gboolean
+add_compared(plan *p, const options *o, const char *text, GError **error) {
+  g_autofree char *line = g_strdup_printf("%s %s", COMMAND, text);
+  g_auto(GStrv) argv = NULL;
+  int argc;
+  if (!g_shell_parse_argv(line, &argc, &argv, error))
+    return FALSE;
+  g_autoptr(oct_engine_flags) flags = oct_engine_flags_copy(o->flags);
+  GOptionEntry entries[OCT_ENGINE_FLAGS_MAX] = {0};
+  oct_engine_flags_entries(flags, entries);
+  g_autoptr(GOptionContext) context = g_option_context_new(NULL);
+  g_option_context_add_main_entries(context, entries, NULL);
+  g_option_context_set_help_enabled(context, FALSE);
+  /* Parsing moves the words about: it gets an array of its own. */
+  g_autofree char **words = g_memdup2(argv, ((gsize)argc + 1) * sizeof *argv);
+  oct_engine_flags_expand(flags, argc, words);
+  if (!g_option_context_parse(context, &argc, &words, error))
+    return FALSE;
+  if (argc > 1)
+    return refuse(error, "compare", words[1], "is no flag of an engine");
+  if (oct_engine_flags_variants(flags, error) != 1) {
+    if (*error == NULL)
+      refuse(error, "compare", text, "a list of values and --compare do not go together");
+    return FALSE;
+  }
+  return add_variant(p, o, flags, 0, o->rate, text, error);
+}
+
+static gboolean
+make_plan(plan *p, const options *o, GError **error) {
+  if (o->compare == NULL)
+    return add_product(p, o, error);
+  if (o->rate != NULL && strchr(o->rate, ',') != NULL)
+    return refuse(error, "rate", o->rate, "a list of values and --compare do not go together");
+  guint n = oct_engine_flags_variants(o->flags, error);
+  if (n > 1)
+    return refuse(error, "compare", o->compare[0],
+                  "a list of values and --compare do not go together");
+  if (n == 0 || !add_variant(p, o, o->flags, 0, o->rate, "base", error))
+    return FALSE;
+  for (char **text = o->compare; *text != NULL; text++)
+    if (!add_compared(p, o, *text, error))
+      return FALSE;
+  return TRUE;
+}
+
+/* --- progress --------------------------------------------------------------------------------- */
+
+typedef struct progress {
+  gboolean shown;
+  gint64 started_us, told_us;
+} progress;
+
+static gboolean
+is_time(progress *p) {
+  gint64 now = g_get_monotonic_time();
+  if (now - p->told_us < PROGRESS_US)
+    return FALSE;
+  p->told_us = now;
+  p->shown = TRUE;
+  return TRUE;
+}
+
+static void
+show_progress(void *user, const oct_drive_progress *at) {
+  progress *p = user;
+  if (!is_time(p))
+    return;
+  double wall = (double)(p->told_us - p->started_us) / 1e6, virtual = (double)at->now_ns / 1e9;
+  fprintf(stderr, "\r%s s simulated, %s requests sent, %s answered, %.0f x real time\033[K",
+          oct_report_count(floor(virtual)), oct_report_count((double)at->sent),
+          oct_report_count((double)at->ended), virtual / wall);
+}
+
+static void
+show_done(void *user, guint n_done) {
+  progress *p = user;
+  p->shown = TRUE;
+  fprintf(stderr, "\r%u configurations done\033[K", n_done);
+}
+
+static void
+end_progress(progress *p) {
+  if (p->shown)
+    fputs("\r\033[K", stderr);
+}
+
+/* --- running ---------------------------------------------------------------------------------- */
+
+static json_t *
+run_one(void *user, guint index, GError **error) {
+  const plan *p = user;
+  const oct_replay_config *config = &p->variants[index].config;
+  oct_replay_result result;
+  if (!oct_replay_run(config, &result, error))
+    return NULL;
+  json_t *report = oct_replay_json(config, &result);
+  oct_replay_result_clear(&result);
+  return report;
+}
+
+static gboolean
+write_json(const char *path, const json_t *report, GError **error) {
+  gboolean is_stdout = strcmp(path, "-") == 0;
+  FILE *file = is_stdout ? stdout : fopen(path, "we");
+  gboolean good = file != NULL &&
+                  json_dumpf(report, file, JSON_INDENT(1) | JSON_REAL_PRECISION(12)) == 0 &&
+                  fputc('\n', file) != EOF;
+  int why = errno;
+  if (file != NULL && !is_stdout && fclose(file) != 0 && good) {
+    good = FALSE;
+    why = errno;
+  }
+  if (!good)
+    g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_IO, "%s: cannot write: %s", path,
+                g_strerror(why));
+  return good;
+}
+
+/* The table for people, unless JSON takes standard output; and the JSON. Takes `report`. */
+static gboolean
+hand_out(const options *o, json_t *report, void (*print)(FILE *, const json_t *), GError **error) {
+  gboolean good = TRUE;
+  if (o->json == NULL || strcmp(o->json, "-") != 0)
+    print(stdout, report);
+  if (o->json != NULL)
+    good = write_json(o->json, report, error);
+  json_decref(report);
+  return good;
+}
+
+static gboolean
+run_single(const options *o, plan *p, GError **error) {
+  progress at = {.started_us = g_get_monotonic_time()};
+  if (isatty(STDERR_FILENO)) {
+    p->variants[0].config.progress = show_progress;
+    p->variants[0].config.user = &at;
+  }
+  json_t *report = run_one(p, 0, error);
+  end_progress(&at);
+  return report != NULL && hand_out(o, report, oct_report_print, error);
+}
+
+static void
+print_several(FILE *out, const json_t *report) {
+  const json_t *list = json_object_get(report, "reports");
+  json_t *reports[OCT_JOBS_MAX];
+  guint n = (guint)json_array_size(list);
+  for (guint i = 0; i < n; i++)
+    reports[i] = json_array_get(list, i);
+  g_autofree char *title = oct_report_title(reports[0]);
+  fprintf(out, "%u configurations of: %s\n\n", n, title);
+  oct_report_print_comparison(out, reports, n);
+}
+
+static gboolean
+run_several(const options *o, plan *p, GError **error) {
+  progress at = {0};
+  json_t *reports[OCT_JOBS_MAX];
+  if (o->requests != NULL || o->timeline != NULL || o->log != NULL)
+    return refuse(error, COMMAND, "--requests, --timeline, --log", "are of one configuration");
+  gboolean good =
+      oct_jobs_run(p->n, run_one, p, isatty(STDERR_FILENO) ? show_done : NULL, reports, error);
+  end_progress(&at);
+  if (!good)
+    return FALSE;
+  json_t *list = json_array();
+  for (guint i = 0; i < p->n; i++)
+    json_array_append_new(list, reports[i]);
+  return hand_out(o, json_pack("{s:s, s:o}", "schema", "octet-comparison-1", "reports", list),
+                  print_several, error);
+}
+
+/* --- capacity --------------------------------------------------------------------------------- */
+
+static void
+print_probe(FILE *out, const json_t *probe) {
+  const json_t *verdict = oct_report_at(probe, "verdict");
+  fprintf(out, "  %10s %12s %12s %14s %12s %12s  %s\n",
+          oct_report_count(oct_report_number(probe, "rate")),
+          verdict != NULL ? json_string_value(verdict) : "-",
+          oct_report_count(oct_report_number(probe, "requests_per_s")),
+          oct_report_count(oct_report_number(probe, "output_tokens_per_s")),
+          oct_report_seconds(oct_report_number(probe, "ttft_p99_s")),
+          oct_report_seconds(oct_report_number(probe, "tpot_p99_s")),
+          json_is_true(json_object_get(probe, "served")) ? "served" : "");
+}
+
+static void
+print_capacity(FILE *out, const json_t *report) {
+  gsize i;
+  const json_t *probe;
+  fprintf(out, "  %10s %12s %12s %14s %12s %12s\n", "rate /s", "verdict", "requests/s",
+          "out tokens/s", "TTFT p99", "TPOT p99");
+  json_array_foreach(json_object_get(report, "probes"), i, probe) print_probe(out, probe);
+  double rate = oct_report_number(report, "rate"), own = oct_report_number(report, "own_rate");
+  fprintf(out, "\ncapacity: %s sessions/s (%s is too high): %s\n", oct_report_count(rate),
+          oct_report_count(oct_report_number(report, "too_high")),
+          json_string_value(json_object_get(report, "criterion")));
+  fprintf(out, "the trace's own %s sessions/s are %.2f times that: %s\n\n", oct_report_count(own),
+          oct_report_number(report, "own_ratio"),
+          json_string_value(oct_report_at(report, "at_own_rate.verdict.verdict")));
+  fprintf(out, "at %.0f %% of it:\n\n", 100 * oct_report_number(report, "load"));
+  oct_report_print(out, json_object_get(report, "at_load"));
+}
+
+static void
+show_probe(void *user, const json_t *probe) {
+  progress *p = user;
+  p->shown = TRUE;
+  fprintf(stderr, "\rat %s per second: %s\033[K",
+          oct_report_count(oct_report_number(probe, "rate")),
+          json_string_value(json_object_get(probe, "verdict")));
+}
+
+/* The trace's own rate of session starts. */
+static gboolean
+find_own_rate(const oct_replay_config *config, double *rate, GError **error) {
+  oct_rows_options asked = config->rows;
+  asked.rate = 1;
+  asked.mode = OCT_RATE_COMPRESS;
+  g_autoptr(oct_rows) rows = oct_rows_open(&asked, error);
+  if (rows == NULL)
+    return FALSE;
+  *rate = oct_rows_own_rate(rows);
+  return TRUE;
+}
+
+static gboolean
+run_capacity(const options *o, plan *p, GError **error) {
+  progress at = {0};
+  oct_capacity_options c = {.config = p->variants[0].config, .load = 0.7, .user = &at};
+  if (p->n > 1)
+    return refuse(error, "find-capacity", "", "is of one configuration");
+  if (o->load != NULL && !parse_positive("load", o->load, &c.load, error))
+    return FALSE;
+  if (!find_own_rate(&c.config, &c.own_rate, error))
+    return FALSE;
+  if (c.config.rows.rate > 0)
+    c.own_rate = c.config.rows.rate;
+  if (isatty(STDERR_FILENO))
+    c.told = show_probe;
+  json_t *report = oct_capacity_find(&c, error);
+  end_progress(&at);
+  return report != NULL && hand_out(o, report, print_capacity, error);
+}
+
+/* --- the command ------------------------------------------------------------------------------ */
+
+static void
+clear_options(options *o) {
+  char **const texts[] = {&o->rate, &o->rate_mode, &o->duration, &o->warmup,
+                          &o->slo,  &o->assume,    &o->load,     &o->timeline_interval,
+                          &o->json, &o->requests,  &o->timeline, &o->log,
+                          &o->path};
+  for (gsize i = 0; i < G_N_ELEMENTS(texts); i++)
+    g_free(*texts[i]);
+  for (int i = 0; i < READER_KEYS; i++)
+    g_free(o->reader[i]);
+  g_strfreev(o->compare);
+  oct_dist_unref(o->dist);
+  oct_engine_flags_free(o->flags);
+}
+
+/* Plans and runs; what the user asked wrongly is wrong usage. */
+static int
+run(options *o) {
+  GError *error = NULL;
+  plan p = {0};
+  int status = OCT_EXIT_OK;
+  if (!read_trace_options(o, &error) || !make_plan(&p, o, &error)) {
+    status = oct_cli_refuse(COMMAND, "%s", error->message);
+    g_error_free(error);
+  } else {
+    gboolean good = o->find_capacity ? run_capacity(o, &p, &error)
+                    : p.n > 1        ? run_several(o, &p, &error)
+                                     : run_single(o, &p, &error);
+    if (!good && g_error_matches(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION)) {
+      status = oct_cli_refuse(COMMAND, "%s", error->message);
+      g_error_free(error);
+    } else if (!good) {
+      status = oct_cli_fail(COMMAND, error);
+    }
+  }
+  plan_clear(&p);
+  return status;
+}
+
+int
+oct_cmd_replay(int argc, char **argv) {
+  options o = {.flags = oct_engine_flags_new()};
+  GOptionEntry entries[OCT_ENGINE_FLAGS_MAX + READER_KEYS + OWN_ENTRIES] = {0};
+  all_entries(entries, &o);
+  g_autofree char *policies = oct_engine_flags_details();
+  g_autofree char *details = g_strdup_printf(
+      "TRACE is a file in any format that octet trace reads, - for standard input, the name\n"
+      "of a preset (chat-150, azure-conv-2023, …) or gen:PRESET,key=value,… for traffic that is\n"
+      "generated while it is read (octet trace gen --help has presets and keys).\n"
+      "Several values (--policy decode-first,stage-aware) or --compare run configurations side\n"
+      "by side. doc/replay.md in the source explains the report.\n\n%s",
+      policies);
+  const oct_cli_usage usage = {
+      .command = COMMAND,
+      .arguments = "TRACE",
+      .summary = "Replays a request trace through the real scheduler on a simulated node.",
+      .details = details,
+      .entries = entries,
+      .min_arguments = 1,
+      .max_arguments = 1,
+  };
+  /* Large blocks go back to the system when they are freed, and come zeroed without being touched.
+   */
+  mallopt(M_MMAP_THRESHOLD, 128 * 1024);
+  oct_engine_flags_expand(o.flags, argc, argv);
+  int status = oct_cli_parse(&usage, &argc, &argv);
+  if (status == OCT_CLI_GO_ON) {
+    o.name = argv[1];
+    o.path = trace_path(argv[1]);
+    status = run(&o);
+  }
+  clear_options(&o);
+  return status;
+}

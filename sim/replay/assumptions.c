@@ -1,0 +1,162 @@
+/* What a report must say was assumed: by the profile, by the model of the machine, and about the
+ * trace. */
+#include <string.h>
+
+#include "sim/replay/replay.h"
+
+/* ---------------------------------------------------------------- the profile's own words */
+
+static int
+compare_names(gconstpointer a, gconstpointer b) {
+  return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Adds the assumed keys of one file; returns its base's name, or NULL. */
+static char *
+scan_file(const char *path, GHashTable *seen, GPtrArray *keys) {
+  g_autofree char *text = NULL;
+  char *base = NULL;
+  if (!g_file_get_contents(path, &text, NULL, NULL))
+    return NULL;
+  g_auto(GStrv) lines = g_strsplit(text, "\n", -1);
+  g_autofree char *group = g_strdup("");
+  gboolean assumed = FALSE, in_comment = FALSE;
+  for (char **line = lines; *line != NULL; line++) {
+    g_strstrip(*line);
+    char *equals = strchr(*line, '=');
+    if (**line == '#') {
+      /* The origin is the comment's first word; further lines go on with it. */
+      if (!in_comment)
+        assumed = g_str_has_prefix(g_strchug(*line + 1), "assumed");
+      in_comment = TRUE;
+      continue;
+    }
+    if (**line == '[' && strchr(*line, ']') != NULL) {
+      g_free(group);
+      group = g_strndup(*line + 1, (gsize)(strchr(*line, ']') - *line - 1));
+    } else if (equals != NULL) {
+      g_autofree char *key = g_strndup(*line, (gsize)(equals - *line));
+      char *name = g_strdup_printf("%s/%s", group, key);
+      if (strcmp(key, "base") == 0 && base == NULL)
+        base = g_strdup(equals + 1);
+      /* What a later file says of a key stands for it. */
+      gboolean first = g_hash_table_add(seen, g_strdup(name));
+      if (first && assumed)
+        g_ptr_array_add(keys, name);
+      else
+        g_free(name);
+    }
+    in_comment = FALSE;
+    assumed = FALSE;
+  }
+  return base;
+}
+
+GPtrArray *
+oct_profile_assumed_keys(const char *path) {
+  GPtrArray *keys = g_ptr_array_new_with_free_func(g_free);
+  g_autoptr(GHashTable) seen = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
+  g_autofree char *file = g_strdup(path);
+  for (int depth = 0; file != NULL && depth <= OCT_PROFILE_BASES_MAX; depth++) {
+    g_autofree char *base = scan_file(file, seen, keys);
+    g_autofree char *folder = g_path_get_dirname(file);
+    g_clear_pointer(&file, g_free);
+    if (base != NULL)
+      file = g_strdup_printf("%s/%s.ini", folder, g_strstrip(base));
+  }
+  g_ptr_array_sort(keys, compare_names);
+  return keys;
+}
+
+/* ---------------------------------------------------------------- texts */
+
+static void add(json_t *list, const char *format, ...) G_GNUC_PRINTF(2, 3);
+
+static void
+add(json_t *list, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  g_autofree char *text = g_strdup_vprintf(format, arguments);
+  va_end(arguments);
+  json_array_append_new(list, json_string(text));
+}
+
+static gboolean
+has_experts(const oct_model_spec *spec) {
+  for (guint i = 0; i < spec->n_ffn; i++)
+    if (spec->ffn[i].n_experts > 0)
+      return TRUE;
+  return FALSE;
+}
+
+static void
+about_machine(const oct_replay_result *r, json_t *list) {
+  const oct_setup *s = &r->setup;
+  if (s->options.backend == OCT_REPLAY_MOCK) {
+    add(list,
+        "backend mock: step times are 1 ms + 1 us per token + 10 us per sequence, of no machine");
+    return;
+  }
+  const oct_profile *p = s->profile;
+  if (p->fictional)
+    add(list, "profile %s is fictional: it imitates a report", p->name);
+  g_autoptr(GPtrArray) keys = oct_profile_assumed_keys(p->path);
+  if (keys->len > 0) {
+    g_autoptr(GString) names = g_string_new(NULL);
+    g_autofree char *own = g_strdup_printf("engine %s/", p->engine.preset);
+    for (guint i = 0; i < keys->len; i++) {
+      const char *key = keys->pdata[i];
+      /* Thermal limits and other presets have no part in this run. */
+      if (g_str_has_prefix(key, "thermal/") || g_str_has_prefix(key, "reliability/") ||
+          (g_str_has_prefix(key, "engine ") && !g_str_has_prefix(key, own)))
+        continue;
+      g_string_append_printf(names, "%s%s", names->len > 0 ? ", " : "", key);
+    }
+    add(list, "profile %s: assumed figures: %s", p->name, names->str);
+  }
+  if (!has_experts(s->spec))
+    return;
+  add(list, "MoE kernel: %s",
+      s->options.moe_kernel == OCT_MOE_KERNEL_TARGET
+          ? "target (what the best measured kernel reaches), not this model's own measured table"
+          : "measured (the profile's table of the model's shape where it has one)");
+  if (s->options.routing_alpha > 0)
+    add(list, "routing: popularity of experts falls as rank^-%g", s->options.routing_alpha);
+  else
+    add(list, "routing: uniform over experts");
+}
+
+static void
+about_lengths(const oct_replay_config *config, const oct_replay_result *r, json_t *list) {
+  const oct_drive_result *d = &r->drive;
+  if (config->exact_lengths)
+    add(list, "lengths: the scheduler is told the true output length (ignore_eos)");
+  else if (d->unsized == 0)
+    add(list, "lengths: the scheduler sees the trace's max_tokens");
+  else if (config->assume_max_tokens != NULL)
+    add(list, "lengths: max_tokens drawn from %s for %" G_GUINT64_FORMAT " requests",
+        oct_dist_text(config->assume_max_tokens), d->unsized);
+  else
+    add(list,
+        "lengths: max_tokens is not stated for %" G_GUINT64_FORMAT
+        " requests: the scheduler sees what max-model-len %u leaves",
+        d->unsized, r->setup.engine.max_model_len);
+}
+
+void
+oct_replay_assumptions(const oct_replay_config *config, const oct_replay_result *r, json_t *list) {
+  about_machine(r, list);
+  about_lengths(config, r, list);
+  if (!r->facts.has_hash_ids)
+    add(list, "prefix hits: not modelled, the trace has lengths only");
+  if (r->facts.spread)
+    add(list, "arrivals are spread evenly over their recorded ticks of %.3f s",
+        (double)r->facts.tick_ns / 1e9);
+  else if (r->facts.quantised)
+    add(list, "arrivals are recorded in ticks of %.3f s and replayed as bursts (--spread auto)",
+        (double)r->facts.tick_ns / 1e9);
+  if (r->facts.block_size_inferred)
+    add(list, "hash blocks: %u tokens, inferred from the trace", r->facts.block_size);
+  if (r->own_rate > 0 && config->rows.mode == OCT_RATE_SUPERPOSE)
+    add(list, "rate: copies of the trace on top of each other share no prefixes");
+}

@@ -1,0 +1,26 @@
+/* Work in child processes: SimGrid allows one world per process, and two of them use two cores.
+ *
+ * Each job runs in a forked child and hands its result back as JSON. Fork before anything has made
+ * a world or a thread. A child ends with its parent.
+ */
+#ifndef OCT_SIM_REPLAY_JOBS_H
+#define OCT_SIM_REPLAY_JOBS_H
+
+#include <jansson.h>
+
+#include "sim/replay/slo.h"
+
+#define OCT_JOBS_MAX      64
+#define OCT_JOBS_PARALLEL 2
+
+/* In the child: job `index`'s result, owned, or NULL with *error. */
+typedef json_t *(*oct_job_fn)(void *user, guint index, GError **error);
+
+/* Runs jobs 0 … n - 1, at most OCT_JOBS_PARALLEL at once, and fills results[n] (owned by the
+ * caller: json_decref()). `done` (may be NULL) is told as they end. FALSE with *error
+ * (OCT_REPLAY_ERROR_CHILD) when one failed, with its message; the others have been ended, and
+ * nothing is handed back. */
+gboolean oct_jobs_run(guint n, oct_job_fn fn, void *user, void (*done)(void *user, guint n_done),
+                      json_t **results, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+
+#endif

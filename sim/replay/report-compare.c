@@ -1,0 +1,106 @@
+/* Runs side by side. */
+#include <math.h>
+#include <string.h>
+
+#include "sim/replay/report.h"
+
+typedef enum form { SECONDS, COUNT, SHARE, TEXT } form;
+
+typedef struct row {
+  const char *name, *path;
+  form form;
+} row;
+
+static const row rows[] = {
+    {"verdict", "verdict.verdict", TEXT},
+    {"unserved share of load", "verdict.unserved_share", SHARE},
+    {"requests/s", "throughput.requests_per_s", COUNT},
+    {"good requests/s", "throughput.good_requests_per_s", COUNT},
+    {"within SLO", "slo.attainment", SHARE},
+    {"output tokens/s", "throughput.output_tokens_per_s", COUNT},
+    {"refused as busy", "requests.busy", COUNT},
+    {"TTFT mean", "latency_s.ttft.mean", SECONDS},
+    {"TTFT p50", "latency_s.ttft.p50", SECONDS},
+    {"TTFT p99", "latency_s.ttft.p99", SECONDS},
+    {"TPOT p50", "latency_s.tpot.p50", SECONDS},
+    {"TPOT p99", "latency_s.tpot.p99", SECONDS},
+    {"ITL p99", "latency_s.itl.p99", SECONDS},
+    {"E2E p50", "latency_s.e2e.p50", SECONDS},
+    {"E2E p99", "latency_s.e2e.p99", SECONDS},
+    {"queue p99", "latency_s.queue.p99", SECONDS},
+    {"longest decode gap p50", "latency_s.longest_gap.p50", SECONDS},
+    {"longest decode gap p99", "latency_s.longest_gap.p99", SECONDS},
+    {"longest decode gap max", "latency_s.longest_gap.max", SECONDS},
+    {"step mean", "steps.time.mean", SECONDS},
+    {"sequences a step", "steps.sequences.mean", COUNT},
+    {"KV pages used", "use.kv_used.mean", SHARE},
+    {"preemptions", "scheduler.preemptions", COUNT},
+    {"recomputed share", "scheduler.recomputed_share", SHARE},
+    {"prefix hits", "scheduler.prefix_hit_share", SHARE},
+    {"bound by", "steps.bound_by", TEXT},
+};
+
+static const char *
+cell(const json_t *report, const row *r) {
+  double value = oct_report_number(report, r->path);
+  const json_t *at = oct_report_at(report, r->path);
+  switch (r->form) {
+  case SECONDS:
+    return oct_report_seconds(value);
+  case COUNT:
+    return oct_report_count(value);
+  case SHARE:
+    return oct_report_share(value);
+  case TEXT:
+    break;
+  }
+  return at != NULL && json_is_string(at) ? json_string_value(at) : "-";
+}
+
+/* What tells the run from the others, cut to the column. */
+static char *
+heading(const json_t *report, guint number) {
+  const json_t *label = oct_report_at(report, "label");
+  g_autofree char *text =
+      label != NULL ? g_strdup(json_string_value(label)) : g_strdup_printf("run %u", number);
+  if (g_utf8_strlen(text, -1) <= 17)
+    return g_steal_pointer(&text);
+  g_autofree char *end = g_utf8_substring(text, g_utf8_strlen(text, -1) - 16, -1);
+  return g_strdup_printf("…%s", end);
+}
+
+/* g_snprintf pads bytes; names may hold others. */
+static void
+print_right(FILE *out, const char *text, int width) {
+  int n = (int)g_utf8_strlen(text, -1);
+  fprintf(out, "%*s%s", MAX(0, width - n), "", text);
+}
+
+void
+oct_report_print_comparison(FILE *out, json_t *const *reports, guint n) {
+  for (guint first = 0; first < n; first += OCT_REPORT_COMPARED) {
+    guint last = MIN(n, first + OCT_REPORT_COMPARED);
+    fprintf(out, "%s%-26s", first > 0 ? "\n" : "", "");
+    for (guint i = first; i < last; i++) {
+      g_autofree char *name = heading(reports[i], i + 1);
+      print_right(out, name, 18);
+    }
+    fputc('\n', out);
+    for (gsize k = 0; k < G_N_ELEMENTS(rows); k++) {
+      fprintf(out, "  %-24s", rows[k].name);
+      for (guint i = first; i < last; i++)
+        print_right(out, cell(reports[i], &rows[k]), 18);
+      fputc('\n', out);
+    }
+  }
+  fputc('\n', out);
+  for (guint i = 0; i < n; i++) {
+    const json_t *label = oct_report_at(reports[i], "label");
+    if (label != NULL && g_utf8_strlen(json_string_value(label), -1) > 17)
+      fprintf(out, "%u: %s\n", i + 1, json_string_value(label));
+    if (oct_report_at(reports[i], "latency_s.at_s") != NULL)
+      fprintf(out, "%s: saturated; its percentiles are those at T = %.0f s and grow with it\n",
+              label != NULL ? json_string_value(label) : "-",
+              oct_report_number(reports[i], "latency_s.at_s"));
+  }
+}

@@ -1,0 +1,436 @@
+#include "sim/replay/report.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---------------------------------------------------------------- values as text */
+
+const json_t *
+oct_report_at(const json_t *report, const char *path) {
+  const json_t *at = report;
+  while (at != NULL && *path != '\0') {
+    char name[64];
+    gsize n = strcspn(path, ".");
+    g_strlcpy(name, path, MIN(n + 1, sizeof name));
+    at = json_object_get(at, name);
+    path += n + (path[n] == '.');
+  }
+  return at == NULL || json_is_null(at) ? NULL : at;
+}
+
+double
+oct_report_number(const json_t *report, const char *path) {
+  const json_t *at = oct_report_at(report, path);
+  return at != NULL && json_is_number(at) ? json_number_value(at) : NAN;
+}
+
+static const char *
+string_at(const json_t *report, const char *path) {
+  const json_t *at = oct_report_at(report, path);
+  return at != NULL && json_is_string(at) ? json_string_value(at) : "-";
+}
+
+static gboolean
+is_true(const json_t *report, const char *path) {
+  const json_t *at = oct_report_at(report, path);
+  return at != NULL && json_is_true(at);
+}
+
+static char *
+next_buffer(gsize *size) {
+  static char buffers[16][32];
+  static guint turn;
+  *size = sizeof buffers[0];
+  return buffers[turn++ % G_N_ELEMENTS(buffers)];
+}
+
+/* Three significant digits, as plain as they can be. */
+static void
+three_digits(char *buffer, gsize size, double value, const char *unit) {
+  double magnitude = fabs(value);
+  int decimals = magnitude >= 99.95 ? 0 : magnitude >= 9.995 ? 1 : 2;
+  g_snprintf(buffer, (gulong)size, "%.*f %s", decimals, value, unit);
+}
+
+const char *
+oct_report_seconds(double s) {
+  gsize size;
+  char *buffer = next_buffer(&size);
+  double magnitude = fabs(s);
+  if (isnan(s))
+    g_strlcpy(buffer, "-", size);
+  else if (magnitude == 0)
+    g_strlcpy(buffer, "0 s", size);
+  else if (magnitude < 0.9995e-3)
+    three_digits(buffer, size, s * 1e6, "us");
+  else if (magnitude < 0.9995)
+    three_digits(buffer, size, s * 1e3, "ms");
+  else if (magnitude < 9999.5)
+    three_digits(buffer, size, s, "s");
+  else
+    three_digits(buffer, size, s / 3600, "h");
+  return buffer;
+}
+
+const char *
+oct_report_count(double n) {
+  gsize size;
+  char *buffer = next_buffer(&size), digits[32];
+  if (isnan(n) || fabs(n) > 1e15) {
+    g_strlcpy(buffer, "-", size);
+    return buffer;
+  }
+  if (fabs(n) < 99.95 && n != floor(n)) {
+    g_snprintf(buffer, (gulong)size, fabs(n) < 9.995 ? "%.2f" : "%.1f", n);
+    return buffer;
+  }
+  int length = g_snprintf(digits, sizeof digits, "%.0f", n);
+  gsize out = 0;
+  for (int i = 0; i < length; i++) {
+    int left = length - i;
+    if (i > 0 && left % 3 == 0 && digits[i - 1] != '-')
+      buffer[out++] = ',';
+    buffer[out++] = digits[i];
+  }
+  buffer[out] = '\0';
+  return buffer;
+}
+
+const char *
+oct_report_share(double share) {
+  gsize size;
+  char *buffer = next_buffer(&size);
+  if (isnan(share))
+    g_strlcpy(buffer, "-", size);
+  else
+    g_snprintf(buffer, (gulong)size, "%.*f%%", fabs(share) < 0.0995 ? 2 : 1, 100 * share);
+  return buffer;
+}
+
+/* `text` broken between words, `label` in front of the first line. */
+static void
+print_wrapped(FILE *out, const char *label, const char *text) {
+  enum { INDENT = 12 };
+  fprintf(out, "%-*s", INDENT, label);
+  int column = INDENT;
+  g_auto(GStrv) words = g_strsplit(text, " ", -1);
+  for (char **word = words; *word != NULL; word++) {
+    int n = (int)g_utf8_strlen(*word, -1);
+    if (column > INDENT && column + 1 + n > OCT_REPORT_COLUMNS) {
+      fprintf(out, "\n%*s", INDENT, "");
+      column = INDENT;
+    }
+    fprintf(out, "%s%s", column > INDENT ? " " : "", *word);
+    column += n + (column > INDENT);
+  }
+  fputc('\n', out);
+}
+
+/* ---------------------------------------------------------------- one run */
+
+char *
+oct_report_title(const json_t *r) {
+  GString *title = g_string_new(NULL);
+  g_string_append_printf(title, "%s on ", string_at(r, "configuration.model"));
+  double replicas = oct_report_number(r, "configuration.replicas");
+  if (replicas > 1)
+    g_string_append_printf(title, "%.0f x ", replicas);
+  if (oct_report_at(r, "configuration.node") != NULL)
+    g_string_append(title, string_at(r, "configuration.node"));
+  else
+    g_string_append(title, "mock");
+  static const struct {
+    const char *path, *name;
+  } sizes[] = {{"configuration.tensor_parallel_size", "TP"},
+               {"configuration.pipeline_parallel_size", "PP"},
+               {"configuration.data_parallel_size", "DP"},
+               {"configuration.decode_context_parallel_size", "DCP"}};
+  for (gsize i = 0; i < G_N_ELEMENTS(sizes); i++)
+    if (oct_report_number(r, sizes[i].path) > 1)
+      g_string_append_printf(title, ", %s%.0f", sizes[i].name, oct_report_number(r, sizes[i].path));
+  if (is_true(r, "configuration.enable_expert_parallel"))
+    g_string_append(title, ", EP");
+  g_string_append_printf(title, ", %s", string_at(r, "configuration.policy"));
+  return g_string_free(title, FALSE);
+}
+
+static void
+print_head(FILE *out, const json_t *r) {
+  g_autofree char *title = oct_report_title(r);
+  g_autoptr(GString) trace = g_string_new(NULL);
+  fprintf(out, "%s\n", title);
+  g_string_append_printf(trace, "%s (%s), %s requests", string_at(r, "trace.name"),
+                         string_at(r, "trace.format"),
+                         oct_report_count(oct_report_number(r, "trace.requests_sent")));
+  if (oct_report_number(r, "trace.rate") > 0)
+    g_string_append_printf(trace, ", %s sessions/s (own rate %s, %s)",
+                           oct_report_count(oct_report_number(r, "trace.rate")),
+                           oct_report_count(oct_report_number(r, "trace.own_rate")),
+                           string_at(r, "trace.rate_mode"));
+  if (is_true(r, "trace.closed_loop"))
+    g_string_append_printf(trace, ", closed loop of %.0f slots",
+                           oct_report_number(r, "trace.concurrency"));
+  print_wrapped(out, "trace", trace->str);
+  g_autofree char *limits = g_strdup_printf(
+      "max-num-seqs %.0f, max-num-batched-tokens %.0f, max-model-len %s, block-size %.0f, KV %s, "
+      "prefix caching %s, run-ahead %s, seed %.0f",
+      oct_report_number(r, "configuration.max_num_seqs"),
+      oct_report_number(r, "configuration.max_num_batched_tokens"),
+      oct_report_count(oct_report_number(r, "configuration.max_model_len")),
+      oct_report_number(r, "configuration.block_size"),
+      string_at(r, "configuration.kv_cache_dtype"),
+      is_true(r, "configuration.prefix_caching") ? "on" : "off",
+      is_true(r, "configuration.async_scheduling") ? "on" : "off",
+      oct_report_number(r, "configuration.seed"));
+  print_wrapped(out, "engine", limits);
+  if (oct_report_at(r, "host_times") == NULL)
+    return;
+  g_autofree char *host = g_strdup_printf(
+      "preset %s: %s per step, %s per sequence, %s per request in, %s per token out",
+      string_at(r, "configuration.engine_preset"),
+      oct_report_seconds(oct_report_number(r, "host_times.step_s")),
+      oct_report_seconds(oct_report_number(r, "host_times.step_per_sequence_s")),
+      oct_report_seconds(oct_report_number(r, "host_times.request_in_s")),
+      oct_report_seconds(oct_report_number(r, "host_times.request_out_per_token_s")));
+  print_wrapped(out, "host", host);
+}
+
+static void
+print_verdict(FILE *out, const json_t *r) {
+  g_autoptr(GString) text = g_string_new(NULL);
+  const char *verdict = string_at(r, "verdict.verdict");
+  for (const char *c = verdict; *c != '\0'; c++)
+    g_string_append_c(text, g_ascii_toupper(*c));
+  if (oct_report_at(r, "verdict.backlog_tokens_per_s") != NULL)
+    g_string_append_printf(
+        text, ": backlog %s%s tokens/s (95 %%: %s to %s) while %s tokens/s arrive: %s unserved",
+        oct_report_number(r, "verdict.backlog_tokens_per_s") >= 0 ? "+" : "",
+        oct_report_count(oct_report_number(r, "verdict.backlog_tokens_per_s")),
+        oct_report_count(oct_report_number(r, "verdict.backlog_tokens_per_s_low")),
+        oct_report_count(oct_report_number(r, "verdict.backlog_tokens_per_s_high")),
+        oct_report_count(oct_report_number(r, "verdict.offered_tokens_per_s")),
+        oct_report_share(MAX(0, oct_report_number(r, "verdict.unserved_share"))));
+  print_wrapped(out, "verdict", text->str);
+  g_autofree char *window = g_strdup_printf(
+      "%s to %s (warm-up: %s); mean residence %s; load until %s",
+      oct_report_seconds(oct_report_number(r, "window.from_s")),
+      oct_report_seconds(oct_report_number(r, "window.end_s")), string_at(r, "window.warmup"),
+      oct_report_seconds(oct_report_number(r, "window.residence_mean_s")),
+      oct_report_seconds(oct_report_number(r, "window.load_end_s")));
+  print_wrapped(out, "window", window);
+  g_autofree char *requests = g_strdup_printf(
+      "%s measured: %s answered, %s refused as busy, %s refused otherwise, %s failed; %s cut short",
+      oct_report_count(oct_report_number(r, "requests.measured")),
+      oct_report_count(oct_report_number(r, "requests.answered")),
+      oct_report_count(oct_report_number(r, "requests.busy")),
+      oct_report_count(oct_report_number(r, "requests.refused")),
+      oct_report_count(oct_report_number(r, "requests.failed")),
+      oct_report_count(oct_report_number(r, "requests.cut")));
+  print_wrapped(out, "requests", requests);
+  if (oct_report_at(r, "requests.first_refusal") != NULL)
+    print_wrapped(out, "", string_at(r, "requests.first_refusal"));
+}
+
+static const struct {
+  const char *path, *name;
+} latency_rows[] = {{"latency_s.ttft", "TTFT"},   {"latency_s.tpot", "TPOT"},
+                    {"latency_s.itl", "ITL"},     {"latency_s.e2e", "E2E"},
+                    {"latency_s.queue", "queue"}, {"latency_s.longest_gap", "longest gap"}};
+
+static void
+print_latency(FILE *out, const json_t *r) {
+  static const char *const columns[] = {"mean", "p50", "p90", "p95", "p99", "max"};
+  double at = oct_report_number(r, "latency_s.at_s");
+  g_autofree char *label = isnan(at) ? g_strdup("latency") : g_strdup_printf("at T = %.0f s", at);
+  fprintf(out, "\n%-14s", label);
+  for (gsize c = 0; c < G_N_ELEMENTS(columns); c++)
+    fprintf(out, "%11s", columns[c]);
+  fputc('\n', out);
+  for (gsize i = 0; i < G_N_ELEMENTS(latency_rows); i++) {
+    const json_t *row = oct_report_at(r, latency_rows[i].path);
+    fprintf(out, "  %-12s", latency_rows[i].name);
+    for (gsize c = 0; c < G_N_ELEMENTS(columns); c++)
+      fprintf(out, "%11s", oct_report_seconds(oct_report_number(row, columns[c])));
+    fputc('\n', out);
+  }
+  if (!isnan(at))
+    print_wrapped(out, "", "The run falls behind: its latencies grow for as long as it lasts.");
+  fputc('\n', out);
+}
+
+static void
+print_throughput(FILE *out, const json_t *r) {
+  gboolean goals = oct_report_at(r, "slo.met") != NULL;
+  g_autofree char *text = g_strdup_printf(
+      "%s requests/s of %s offered%s%s; tokens/s: %s in (%s computed), %s out (%s per GPU)",
+      oct_report_count(oct_report_number(r, "throughput.requests_per_s")),
+      oct_report_count(oct_report_number(r, "throughput.offered_requests_per_s")),
+      goals ? ", goodput " : "",
+      goals ? oct_report_count(oct_report_number(r, "throughput.good_requests_per_s")) : "",
+      oct_report_count(oct_report_number(r, "throughput.input_tokens_per_s")),
+      oct_report_count(oct_report_number(r, "throughput.computed_input_tokens_per_s")),
+      oct_report_count(oct_report_number(r, "throughput.output_tokens_per_s")),
+      oct_report_count(oct_report_number(r, "throughput.output_tokens_per_s_per_gpu")));
+  print_wrapped(out, "throughput", text);
+  const json_t *objectives = oct_report_at(r, "slo.objectives");
+  if (json_array_size(objectives) == 0)
+    return;
+  g_autoptr(GString) slo = g_string_new(NULL);
+  gsize i;
+  const json_t *item;
+  json_array_foreach(objectives, i, item)
+      g_string_append_printf(slo, "%s %s of %s: %s; ", string_at(item, "name"),
+                             oct_report_seconds(oct_report_number(item, "value_s")),
+                             oct_report_seconds(oct_report_number(item, "limit_s")),
+                             is_true(item, "met") ? "met" : "MISSED");
+  g_string_append_printf(slo, "%s of requests within all limits",
+                         oct_report_share(oct_report_number(r, "slo.attainment")));
+  print_wrapped(out, "slo", slo->str);
+}
+
+static void
+print_steps(FILE *out, const json_t *r) {
+  g_autofree char *text = g_strdup_printf(
+      "%s of %s mean, with %s sequences (p99 %s) and %s tokens (p99 %s) each; device busy %s",
+      oct_report_count(oct_report_number(r, "scheduler.steps")),
+      oct_report_seconds(oct_report_number(r, "steps.time.mean")),
+      oct_report_count(oct_report_number(r, "steps.sequences.mean")),
+      oct_report_count(oct_report_number(r, "steps.sequences.p99")),
+      oct_report_count(oct_report_number(r, "steps.tokens.mean")),
+      oct_report_count(oct_report_number(r, "steps.tokens.p99")),
+      oct_report_share(oct_report_number(r, "steps.busy_share")));
+  print_wrapped(out, "steps", text);
+  if (oct_report_at(r, "steps.bound_by") == NULL)
+    return;
+  static const char *const parts[][2] = {{"compute", "arithmetic"}, {"memory", "HBM"},
+                                         {"collective", "links"},   {"fixed", "launches"},
+                                         {"copy", "copies"},        {"wait", "waits"}};
+  const char *most = string_at(r, "steps.bound_by");
+  g_autoptr(GString) bound = g_string_new("bound by ");
+  for (gsize i = 0; i < G_N_ELEMENTS(parts); i++)
+    if (strcmp(parts[i][0], most) == 0)
+      g_string_append_printf(bound, "%s: ", parts[i][1]);
+  for (gsize i = 0; i < G_N_ELEMENTS(parts); i++) {
+    g_autofree char *path = g_strdup_printf("steps.parts.%s", parts[i][0]);
+    if (oct_report_number(r, path) > 0)
+      g_string_append_printf(bound, "%s%s %s", bound->str[bound->len - 2] == ':' ? "" : ", ",
+                             parts[i][1], oct_report_share(oct_report_number(r, path)));
+  }
+  print_wrapped(out, "", bound->str);
+}
+
+static void
+print_use(FILE *out, const json_t *r) {
+  g_autoptr(GString) text = g_string_new(NULL);
+  g_string_append_printf(text, "KV pages %s used (max %s), %s cached",
+                         oct_report_share(oct_report_number(r, "use.kv_used.mean")),
+                         oct_report_share(oct_report_number(r, "use.kv_used.max")),
+                         oct_report_share(oct_report_number(r, "use.kv_cached.mean")));
+  if (oct_report_at(r, "use.state_used") != NULL)
+    g_string_append_printf(text, "; state slots %s used (max %s), %s cached",
+                           oct_report_share(oct_report_number(r, "use.state_used.mean")),
+                           oct_report_share(oct_report_number(r, "use.state_used.max")),
+                           oct_report_share(oct_report_number(r, "use.state_cached.mean")));
+  if (oct_report_at(r, "use.host_used") != NULL)
+    g_string_append_printf(text, "; host tier %s used",
+                           oct_report_share(oct_report_number(r, "use.host_used.mean")));
+  g_string_append_printf(text, "; running %s (max %s), waiting %s (max %s)",
+                         oct_report_count(oct_report_number(r, "use.running.mean")),
+                         oct_report_count(oct_report_number(r, "use.running.max")),
+                         oct_report_count(oct_report_number(r, "use.waiting.mean")),
+                         oct_report_count(oct_report_number(r, "use.waiting.max")));
+  print_wrapped(out, "memory", text->str);
+  g_autofree char *lost = g_strdup_printf(
+      "preemptions %s (offloaded %s), recomputed %s of prompt tokens; prefix hits: %s",
+      oct_report_count(oct_report_number(r, "scheduler.preemptions")),
+      oct_report_count(oct_report_number(r, "scheduler.offloads")),
+      oct_report_share(oct_report_number(r, "scheduler.recomputed_share")),
+      oct_report_at(r, "scheduler.prefix_hit_share") != NULL
+          ? oct_report_share(oct_report_number(r, "scheduler.prefix_hit_share"))
+      : is_true(r, "trace.prefix_ids") ? "caching is off"
+                                       : "not modelled");
+  print_wrapped(out, "", lost);
+}
+
+/* Per kind the mean utilisation and the busiest, kinds under 0.1 % left out. */
+static void
+print_resources(FILE *out, const json_t *r) {
+  const json_t *list = oct_report_at(r, "resources"), *item;
+  g_autoptr(GString) text = g_string_new(NULL);
+  gsize i = 0, n = json_array_size(list);
+  while (i < n) {
+    const char *kind = string_at(json_array_get(list, i), "kind");
+    double sum = 0, most = 0, late = 0;
+    guint members = 0;
+    gsize j;
+    json_array_foreach(list, j, item) {
+      if (strcmp(string_at(item, "kind"), kind) != 0)
+        continue;
+      double use = oct_report_number(item, "utilisation");
+      sum += isnan(use) ? 0 : use;
+      most = MAX(most, isnan(use) ? 0 : use);
+      late += oct_report_number(item, "delayed_s");
+      members++;
+      i = MAX(i, j + 1);
+    }
+    if (most < 0.001 && late == 0)
+      continue;
+    g_string_append_printf(text, "%s%s %s", text->len > 0 ? ", " : "", kind,
+                           oct_report_share(sum / members));
+    if (most > 1.05 * sum / members)
+      g_string_append_printf(text, " (max %s)", oct_report_share(most));
+    if (late > 0)
+      g_string_append_printf(text, " [late by %s]", oct_report_seconds(late));
+  }
+  if (text->len > 0)
+    print_wrapped(out, "use", text->str);
+}
+
+static void
+print_step_times(FILE *out, const json_t *r) {
+  const json_t *rows = oct_report_at(r, "step_times.rows"), *row;
+  if (json_array_size(rows) == 0)
+    return;
+  gboolean two = oct_report_at(json_array_get(rows, 0), "target_s") != NULL;
+  fprintf(out, "\ndecode step at %s tokens of context each\n",
+          oct_report_count(oct_report_number(r, "step_times.context_tokens")));
+  fprintf(out, "  %-8s%16s%16s%16s\n", "batch", two ? "measured MoE" : "step",
+          two ? "target MoE" : "", "roofline floor");
+  gsize i;
+  json_array_foreach(rows, i, row) {
+    fprintf(out, "  %-8s%16s%16s%16s%s\n", oct_report_count(oct_report_number(row, "batch")),
+            oct_report_seconds(oct_report_number(row, "measured_s")),
+            two ? oct_report_seconds(oct_report_number(row, "target_s")) : "",
+            oct_report_seconds(oct_report_number(row, "floor_s")),
+            i + 1 == json_array_size(rows) ? "  (this run's mean)" : "");
+  }
+}
+
+void
+oct_report_print(FILE *out, const json_t *r) {
+  print_head(out, r);
+  print_verdict(out, r);
+  print_latency(out, r);
+  print_throughput(out, r);
+  print_steps(out, r);
+  print_use(out, r);
+  print_resources(out, r);
+  print_step_times(out, r);
+  fputc('\n', out);
+  gsize i;
+  const json_t *item;
+  json_array_foreach(oct_report_at(r, "assumptions"), i, item)
+      print_wrapped(out, i == 0 ? "assumed" : "", json_string_value(item));
+  json_array_foreach(oct_report_at(r, "warnings"), i, item)
+      print_wrapped(out, "warning", json_string_value(item));
+  g_autofree char *run = g_strdup_printf(
+      "%s of wall time, %.0f MB; %s steps (%s fast-forwarded), %s steps/s, %s requests/s",
+      oct_report_seconds(oct_report_number(r, "run.wall_s")),
+      oct_report_number(r, "run.peak_rss_bytes") / 1e6,
+      oct_report_count(oct_report_number(r, "run.steps")),
+      oct_report_share(oct_report_number(r, "run.forwarded_steps") /
+                       oct_report_number(r, "run.steps")),
+      oct_report_count(oct_report_number(r, "run.steps_per_s")),
+      oct_report_count(oct_report_number(r, "run.requests_per_s")));
+  print_wrapped(out, "run", run);
+}

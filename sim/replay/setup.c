@@ -1,0 +1,259 @@
+#include "sim/replay/setup.h"
+
+#include <string.h>
+
+#include "engine/base/assert.h"
+#include "engine/base/limits.h"
+#include "engine/sched/placement.h"
+#include "sim/replay/slo.h"
+
+/* Without a node there is no memory to count: mock gets pages for this many tokens. */
+#define MOCK_CACHE_TOKENS (4u << 20)
+
+void
+oct_setup_options_default(oct_setup_options *options) {
+  memset(options, 0, sizeof *options);
+  oct_engine_config_default(&options->engine);
+  options->engine.max_num_seqs = options->engine.max_num_batched_tokens = 0;
+  options->engine.instance.parallel.tensor = 0;
+  options->n_replicas = 1;
+  options->prefix_caching = -1;
+  options->gpu_memory_utilization = 0.92;
+  options->state_memory_ratio = -1;
+  options->seed = 1;
+}
+
+/* ---------------------------------------------------------------- defaults by machine and model */
+
+static gboolean
+has_state(const oct_model_spec *spec) {
+  for (guint i = 0; i < spec->n_attention; i++)
+    if (spec->attention[i].kind == OCT_ATTENTION_KDA)
+      return TRUE;
+  return FALSE;
+}
+
+/* As many tensor ranks as the node has GPUs for each replica, or the next number below that the
+ * model can be cut into. */
+static void
+choose_tensor(oct_setup *s) {
+  oct_parallel *p = &s->engine.instance.parallel;
+  if (p->tensor > 0)
+    return;
+  guint32 others = MAX(1, p->pipeline * p->data * s->options.n_replicas);
+  p->tensor = s->profile != NULL ? MAX(1, s->profile->gpu.count / others) : 1;
+  while (p->tensor > 1 && !oct_parallel_check(s->spec, p, NULL))
+    p->tensor--;
+}
+
+static void
+translate_swap_space(oct_setup *s) {
+  guint32 ranks = oct_parallel_world(&s->engine.instance.parallel);
+  if (s->options.swap_space_bytes == 0 || s->options.kv_offloading_bytes > 0)
+    return;
+  s->options.kv_offloading_bytes = s->options.swap_space_bytes * ranks;
+  g_ptr_array_add(s->warnings,
+                  g_strdup_printf("swap-space is the host tier's old name, per GPU: taken as "
+                                  "kv-offloading-size %.6g GiB for %u GPUs",
+                                  (double)s->options.kv_offloading_bytes / 1073741824.0, ranks));
+}
+
+static void
+fill_defaults(oct_setup *s) {
+  oct_engine_config *e = &s->engine;
+  gboolean large = s->profile != NULL && s->profile->gpu.hbm_bytes >= OCT_SETUP_LARGE_GPU_BYTES;
+  guint32 seqs = large ? OCT_SETUP_LARGE_MAX_NUM_SEQS
+                       : (guint32)oct_limit_get(OCT_LIMIT_MAX_NUM_SEQS)->standard;
+  guint32 tokens = large ? OCT_SETUP_LARGE_MAX_BATCHED_TOKENS
+                         : (guint32)oct_limit_get(OCT_LIMIT_MAX_NUM_BATCHED_TOKENS)->standard;
+  if (e->max_num_seqs == 0)
+    e->max_num_seqs = e->max_num_batched_tokens > 0 ? MIN(seqs, e->max_num_batched_tokens) : seqs;
+  if (e->max_num_batched_tokens == 0)
+    e->max_num_batched_tokens = MAX(tokens, e->max_num_seqs);
+  e->prefix_caching =
+      s->options.prefix_caching >= 0 ? s->options.prefix_caching > 0 : !has_state(s->spec);
+  if (s->profile != NULL)
+    e->submit_lead_ns = s->profile->engine.submit_lead_ns;
+  e->no_forward |= s->options.exact;
+}
+
+/* ---------------------------------------------------------------- memory */
+
+static gboolean
+plan_memory(oct_setup *s, GError **error) {
+  const oct_setup_options *o = &s->options;
+  const oct_engine_config *e = &s->engine;
+  oct_ledger_config c;
+  oct_ledger_config_default(&c);
+  c.spec = s->spec;
+  c.parallel = e->instance.parallel;
+  c.kv_dtype = e->instance.kv_dtype;
+  c.block_size = e->instance.block_size;
+  c.max_num_seqs = e->max_num_seqs;
+  c.max_num_batched_tokens = e->max_num_batched_tokens;
+  c.max_model_len = e->max_model_len;
+  c.depth = e->instance.parallel.pipeline + e->run_ahead;
+  c.graph_max_batch = e->instance.eager ? 0 : s->profile->engine.graph_max_batch;
+  c.prefix_caching = e->prefix_caching;
+  c.device_bytes = (guint64)s->profile->gpu.hbm_bytes;
+  c.gpu_memory_utilization = o->gpu_memory_utilization;
+  c.num_gpu_blocks_override = o->num_gpu_blocks_override;
+  c.state_memory_ratio = o->state_memory_ratio;
+  c.expert_cache_bytes = o->expert_cache_bytes;
+  c.kv_offloading_bytes = o->kv_offloading_bytes;
+  c.host_bytes = (guint64)s->profile->host.memory_bytes;
+  if (!oct_ledger_make(&c, &s->ledger, error))
+    return FALSE;
+  s->has_ledger = TRUE;
+  s->engine.instance.memory = s->ledger.plan;
+  if (s->engine.max_model_len == 0) {
+    guint64 fits = s->ledger.cache_tokens > 0 ? s->ledger.cache_tokens : G_MAXUINT32;
+    s->engine.max_model_len = (guint32)MIN(fits, s->spec->max_position);
+  }
+  return TRUE;
+}
+
+static void
+plan_mock_memory(oct_setup *s) {
+  oct_engine_config *e = &s->engine;
+  oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
+  oct_memory_plan *plan = &e->instance.memory;
+  guint32 page = e->instance.block_size * e->instance.parallel.decode_context;
+  guint32 pages = s->options.num_gpu_blocks_override;
+  memset(plan, 0, sizeof *plan);
+  pages = pages > 0 ? pages : MAX(1, MOCK_CACHE_TOKENS / page);
+  plan->n_groups = oct_model_groups(s->spec, e->instance.kv_dtype, groups);
+  for (guint32 g = 0; g < plan->n_groups; g++)
+    plan->groups[g].n_device = groups[g].kind == OCT_ATTENTION_KDA ? 2 * e->max_num_seqs : pages;
+  if (e->max_model_len == 0)
+    e->max_model_len = (guint32)MIN((guint64)pages * page, s->spec->max_position);
+}
+
+/* ---------------------------------------------------------------- placement */
+
+static void
+shape_of(const oct_profile *profile, oct_node_shape *node) {
+  memset(node, 0, sizeof *node);
+  node->n_devices = profile->gpu.count;
+  node->memory_bytes = (guint64)profile->gpu.hbm_bytes;
+  for (guint32 d = 0; d < profile->gpu.count; d++) {
+    node->socket[d] = profile->topology.gpu_socket[d];
+    node->pcie_switch[d] = profile->topology.gpu_switch[d];
+    switch (profile->nvlink.topology) {
+    case OCT_NVLINK_SWITCH:
+      node->nvlink_group[d] = 0;
+      break;
+    case OCT_NVLINK_PAIRS:
+      node->nvlink_group[d] = (guint8)MIN(d, profile->nvlink.gpu_pair[d]);
+      break;
+    case OCT_NVLINK_NONE:
+      node->nvlink_group[d] = (guint8)d;
+      break;
+    }
+  }
+}
+
+static gboolean
+place(oct_setup *s, GError **error) {
+  guint32 ranks = oct_parallel_world(&s->engine.instance.parallel);
+  oct_node_shape node;
+  s->devices = g_new0(guint16, (gsize)ranks * s->options.n_replicas);
+  if (s->profile == NULL) {
+    for (guint32 i = 0; i < ranks * s->options.n_replicas; i++)
+      s->devices[i] = (guint16)i;
+    return TRUE;
+  }
+  shape_of(s->profile, &node);
+  for (guint32 i = 0; i < s->options.n_replicas; i++) {
+    guint16 *devices = s->devices + (gsize)i * ranks;
+    char *warning = NULL;
+    if (!oct_place(s->spec, &s->engine.instance.parallel, &node, devices, &warning, error)) {
+      if (s->options.n_replicas > 1)
+        g_prefix_error(error, "replica %u of %u: ", i + 1, s->options.n_replicas);
+      return FALSE;
+    }
+    if (warning != NULL)
+      g_ptr_array_add(s->warnings, warning);
+    for (guint32 r = 0; r < ranks; r++)
+      node.taken[devices[r]] = TRUE;
+  }
+  return TRUE;
+}
+
+/* ---------------------------------------------------------------- the whole */
+
+static gboolean
+make(oct_setup *s, GError **error) {
+  const oct_setup_options *o = &s->options;
+  s->spec = oct_model_spec_load(o->model, o->zoo_dir, error);
+  if (s->spec == NULL)
+    return FALSE;
+  if (o->node != NULL && (s->profile = oct_profile_load(o->node, NULL, o->preset, error)) == NULL)
+    return FALSE;
+  if (s->profile == NULL && o->backend == OCT_REPLAY_SIMGRID) {
+    g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION,
+                "node: which machine is to be simulated?");
+    return FALSE;
+  }
+  s->engine.instance.spec = s->spec;
+  s->engine.instance.label = s->spec->name;
+  choose_tensor(s);
+  if (!oct_parallel_check(s->spec, &s->engine.instance.parallel, error))
+    return FALSE;
+  translate_swap_space(s);
+  fill_defaults(s);
+  if (s->profile == NULL)
+    plan_mock_memory(s);
+  else if (!plan_memory(s, error))
+    return FALSE;
+  if (o->backend == OCT_REPLAY_SIMGRID) {
+    s->platform = oct_platform_new(s->profile, error);
+    if (s->platform == NULL)
+      return FALSE;
+  }
+  return place(s, error);
+}
+
+gboolean
+oct_setup_make(const oct_setup_options *options, oct_setup *setup, GError **error) {
+  memset(setup, 0, sizeof *setup);
+  setup->options = *options;
+  setup->engine = options->engine;
+  setup->warnings = g_ptr_array_new_with_free_func(g_free);
+  if (make(setup, error))
+    return TRUE;
+  oct_setup_clear(setup);
+  return FALSE;
+}
+
+void
+oct_setup_clear(oct_setup *setup) {
+  oct_model_spec_free(setup->spec);
+  oct_profile_free(setup->profile);
+  oct_platform_free(setup->platform);
+  g_free(setup->devices);
+  g_clear_pointer(&setup->warnings, g_ptr_array_unref);
+  memset(setup, 0, sizeof *setup);
+}
+
+const char *
+oct_setup_resource_kind(oct_resource_kind kind) {
+  static const char *const names[OCT_RESOURCE_KIND_COUNT] = {
+      [OCT_RESOURCE_SM] = "sm",
+      [OCT_RESOURCE_HBM] = "hbm",
+      [OCT_RESOURCE_NV_UP] = "nvlink-out",
+      [OCT_RESOURCE_NV_DOWN] = "nvlink-in",
+      [OCT_RESOURCE_PCIE_UP] = "pcie-out",
+      [OCT_RESOURCE_PCIE_DOWN] = "pcie-in",
+      [OCT_RESOURCE_PCIE_DUPLEX] = "pcie-duplex",
+      [OCT_RESOURCE_SWITCH_UP] = "switch-up",
+      [OCT_RESOURCE_SWITCH_DOWN] = "switch-down",
+      [OCT_RESOURCE_SWITCH_DUPLEX] = "switch-duplex",
+      [OCT_RESOURCE_ROOT_UP] = "root-up",
+      [OCT_RESOURCE_ROOT_DOWN] = "root-down",
+      [OCT_RESOURCE_DRAM] = "dram",
+      [OCT_RESOURCE_SOCKET] = "socket-link",
+  };
+  oct_assert(kind < OCT_RESOURCE_KIND_COUNT && names[kind] != NULL);
+  return names[kind];
+}

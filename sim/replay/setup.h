@@ -1,0 +1,80 @@
+/* From what a user asks for to what can run: model, node, memory, placement, world.
+ *
+ * Options say what was asked; a setup is what came of it, with every figure that the report names.
+ * Equal options give equal setups. The world is made apart, because SimGrid has one per process: a
+ * parent can make setups (to refuse early, to print) and leave the worlds to its children.
+ */
+#ifndef OCT_SIM_REPLAY_SETUP_H
+#define OCT_SIM_REPLAY_SETUP_H
+
+#include "engine/model/spec.h"
+#include "engine/sched/engine.h"
+#include "engine/sched/ledger.h"
+#include "sim/cost/cost.h"
+#include "sim/platform/platform.h"
+#include "sim/profile.h"
+
+typedef enum oct_replay_backend { OCT_REPLAY_SIMGRID, OCT_REPLAY_MOCK } oct_replay_backend;
+
+/* A GPU with at least this much memory serves larger batches unless told otherwise, as in vLLM. */
+#define OCT_SETUP_LARGE_GPU_BYTES          70e9
+#define OCT_SETUP_LARGE_MAX_NUM_SEQS       256u
+#define OCT_SETUP_LARGE_MAX_BATCHED_TOKENS 8192u
+
+/* Plain data; strings are borrowed. */
+typedef struct oct_setup_options {
+  const char *model;   /* zoo name or path */
+  const char *zoo_dir; /* NULL = built in */
+  const char *node;    /* profile name or path; mock may do without: NULL */
+  const char *preset;  /* host times; NULL = the profile's default */
+  oct_replay_backend backend;
+  guint32 n_replicas;
+  /* parallel (tensor 0 = all GPUs that a replica can have), kv_dtype, block_size, eager,
+   * max_num_seqs (0 = by the GPU), max_num_batched_tokens (0), max_model_len (0 = what the model
+   * and the cache allow), run_ahead, policy, preemption, state_snapshot_interval,
+   * long_prefill_threshold, decode_gap_max_ns, queue_max, no_forward. */
+  oct_engine_config engine;
+  int prefix_caching; /* 1 on, 0 off, -1 = on but for models with recurrent state, as vLLM */
+  double gpu_memory_utilization;
+  guint32 num_gpu_blocks_override;
+  double state_memory_ratio;
+  guint64 expert_cache_bytes, kv_offloading_bytes;
+  guint64 swap_space_bytes; /* per GPU: the old name of the host tier; 0 = not given */
+  oct_moe_kernel moe_kernel;
+  double routing_alpha;
+  gboolean exact; /* every step through the solver */
+  guint64 seed;
+} oct_setup_options;
+
+void oct_setup_options_default(oct_setup_options *options);
+
+typedef struct oct_setup {
+  oct_setup_options options;
+  oct_model_spec *spec; /* owned */
+  oct_profile *profile; /* owned; NULL without a node */
+  oct_platform
+      *platform; /* owned; its resources are those of oct_setup_read_use(); NULL likewise */
+  gboolean has_ledger;
+  oct_ledger ledger;        /* of each replica */
+  oct_engine_config engine; /* complete but for devices, seed, log and listener */
+  guint16 *devices;         /* [n_replicas x ranks], owned */
+  GPtrArray *warnings;      /* char *, owned */
+} oct_setup;
+
+/* FALSE with *error: OCT_MODEL_ERROR, OCT_PROFILE_ERROR, OCT_ENGINE_ERROR, OCT_REPLAY_ERROR. */
+gboolean oct_setup_make(const oct_setup_options *options, oct_setup *setup,
+                        GError **error) G_GNUC_WARN_UNUSED_RESULT;
+void oct_setup_clear(oct_setup *setup);
+
+/* The world that the engines run in; owned. NULL with *error, also where simgrid is not built in.
+ */
+oct_world *oct_setup_world(const oct_setup *setup, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+
+/* Resources of a simgrid world, for oct_drive_config.read_use; NULL on mock. */
+typedef void (*oct_read_use_fn)(oct_world *world, guint *n, double *moved, gint64 *delayed_ns);
+oct_read_use_fn oct_setup_read_use(const oct_setup *setup);
+
+/* "sm", "hbm", "nvlink-up" …; static. */
+const char *oct_setup_resource_kind(oct_resource_kind kind);
+
+#endif

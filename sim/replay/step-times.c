@@ -1,0 +1,79 @@
+#include "sim/replay/step-times.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "sim/cost/cost.h"
+
+static oct_cost *
+cost_of(const oct_setup *s, oct_moe_kernel kernel) {
+  oct_cost_options options = OCT_COST_OPTIONS_DEFAULT;
+  options.kv_dtype = s->engine.instance.kv_dtype;
+  options.moe_kernel = kernel;
+  options.routing_alpha = s->options.routing_alpha;
+  options.eager = s->engine.instance.eager;
+  return oct_cost_new(s->spec, &s->engine.instance.parallel, s->devices, s->profile, &options,
+                      NULL);
+}
+
+/* Stages follow each other for one step: their sum and the sends between them. */
+static gint64
+step_ns(const oct_cost *cost, const oct_step_shape *shape) {
+  oct_step_price price;
+  gint64 ns = 0;
+  oct_cost_step(cost, shape, &price);
+  for (guint32 i = 0; i < price.n_stages; i++)
+    ns += price.stages[i].ns + price.stages[i].send_ns;
+  return ns;
+}
+
+static void
+shape_of(const oct_setup *s, guint32 batch, guint32 context, oct_step_shape *shape) {
+  guint32 window = oct_cost_window(s->spec), domains = s->engine.instance.parallel.data;
+  memset(shape, 0, sizeof *shape);
+  shape->n_domains = domains;
+  for (guint32 i = 0; i < batch; i++) {
+    const oct_slice slice = {.n_tokens = 1, .sample = OCT_SAMPLE_LAST};
+    oct_domain_shape_add(&shape->domains[i % domains], &slice, context, window);
+  }
+}
+
+static gboolean
+has_experts(const oct_model_spec *spec) {
+  for (guint i = 0; i < spec->n_ffn; i++)
+    if (spec->ffn[i].n_experts > 0)
+      return TRUE;
+  return FALSE;
+}
+
+json_t *
+oct_step_times_json(const oct_replay_result *r) {
+  const oct_setup *s = &r->setup;
+  const oct_measured *m = &r->drive.measured;
+  guint64 answered = m->fates[OCT_FATE_ANSWERED];
+  if (s->profile == NULL || s->options.backend == OCT_REPLAY_MOCK || answered == 0)
+    return json_null();
+  g_autoptr(oct_cost) measured = cost_of(s, OCT_MOE_KERNEL_MEASURED);
+  g_autoptr(oct_cost) target = has_experts(s->spec) ? cost_of(s, OCT_MOE_KERNEL_TARGET) : NULL;
+  if (measured == NULL)
+    return json_null();
+  double mean = oct_hist_mean(m->steps[OCT_HIST_BATCH_SEQS]);
+  guint32 batches[] = {1, 8, 32, 64, 128, 256, isfinite(mean) ? (guint32)MAX(1, lround(mean)) : 1};
+  /* Prompt and half of the output: where a sequence is on average while it decodes. */
+  guint32 context = (guint32)((m->input_tokens + m->output_tokens / 2) / answered);
+  json_t *rows = json_array();
+  for (gsize i = 0; i < G_N_ELEMENTS(batches); i++) {
+    oct_step_shape shape;
+    shape_of(s, batches[i], context, &shape);
+    json_t *row = json_object();
+    json_object_set_new(row, "batch", json_integer(batches[i]));
+    json_object_set_new(row, "measured_s", json_real((double)step_ns(measured, &shape) / 1e9));
+    json_object_set_new(row, "target_s",
+                        target != NULL ? json_real((double)step_ns(target, &shape) / 1e9)
+                                       : json_null());
+    json_object_set_new(row, "floor_s",
+                        json_real((double)oct_cost_floor_ns(measured, &shape) / 1e9));
+    json_array_append_new(rows, row);
+  }
+  return json_pack("{s:I, s:o}", "context_tokens", (json_int_t)context, "rows", rows);
+}

@@ -1,0 +1,67 @@
+/* The worlds that a setup's engines run in: simgrid where it is built in, mock everywhere. */
+#include "config.h"
+
+#include "backends/mock/mock.h"
+#include "sim/replay/metrics.h"
+#include "sim/replay/setup.h"
+#ifdef HAVE_SIMGRID
+#include "backends/simgrid/simgrid.h"
+#endif
+
+static oct_world *
+mock_world(const oct_setup *setup, GError **error) {
+  oct_mock_options options;
+  oct_mock_options_default(&options);
+  options.shadow.seed = setup->options.seed;
+  options.trust_records = TRUE;
+  if (setup->profile != NULL)
+    options.host_ns = setup->profile->engine.step_host_ns;
+  return oct_mock_world_new(&options, error);
+}
+
+#ifdef HAVE_SIMGRID
+static oct_world *
+simgrid_world(const oct_setup *setup, GError **error) {
+  oct_simgrid_options options = OCT_SIMGRID_OPTIONS_DEFAULT;
+  options.profile = setup->profile;
+  options.seed = setup->options.seed;
+  options.exact = setup->options.exact;
+  options.moe_kernel = setup->options.moe_kernel;
+  options.routing_alpha = setup->options.routing_alpha;
+  return oct_simgrid_world_new(&options, error);
+}
+
+static void
+read_use(oct_world *world, guint *n, double *moved, gint64 *delayed_ns) {
+  *n = MIN(oct_simgrid_resources(world), OCT_METRICS_RESOURCES_MAX);
+  for (guint i = 0; i < *n; i++) {
+    oct_simgrid_use use;
+    oct_simgrid_usage(world, i, &use);
+    moved[i] = use.moved;
+    delayed_ns[i] = use.delayed_ns;
+  }
+}
+#endif
+
+oct_world *
+oct_setup_world(const oct_setup *setup, GError **error) {
+  if (setup->options.backend == OCT_REPLAY_MOCK)
+    return mock_world(setup, error);
+#ifdef HAVE_SIMGRID
+  return simgrid_world(setup, error);
+#else
+  g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION,
+              "backend: simgrid is not built in; mock is");
+  return NULL;
+#endif
+}
+
+oct_read_use_fn
+oct_setup_read_use(const oct_setup *setup) {
+#ifdef HAVE_SIMGRID
+  if (setup->options.backend == OCT_REPLAY_SIMGRID)
+    return read_use;
+#endif
+  (void)setup;
+  return NULL;
+}
