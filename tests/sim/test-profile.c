@@ -137,6 +137,7 @@ installed(void) {
   /* By path: its base is found beside it. */
   g_autoptr(oct_profile) by_path = oct_profile_load(path, NULL, NULL, &error);
   g_assert_no_error(error);
+  g_assert_cmpuint(by_path->gpu.count, ==, 1);
   g_assert_null(oct_profile_load("b300-hgx8", folder, NULL, &error));
   g_assert_error(error, OCT_PROFILE_ERROR, OCT_PROFILE_ERROR_NOT_FOUND);
   for (guint i = 0; i < 2; i++) {

@@ -260,6 +260,37 @@ k3_experts(void) {
   g_assert_cmpint(step_ns(&r, &shape), <, measured);
 }
 
+/* What the contextual kernels read: KDA state in and out, the MLA latent; and how often they run.
+ */
+static void
+k3_kernels(void) {
+  g_auto(rig) r = {0};
+  rig_init(&r, "kimi-k3", "b300-hgx8", 8);
+  oct_cost_operator operators[200];
+  oct_step_shape shape;
+  shape_decode(&shape, 64, 10000, 0);
+  guint n = oct_cost_operators(r.cost, &shape, operators, G_N_ELEMENTS(operators));
+  const oct_cost_operator *kda = find(operators, n, "kda.decode");
+  double state = 2.0 * 64 * (double)oct_model_rank_state_bytes(r.spec, &r.parallel, 0, 0);
+  g_assert_cmpuint(kda->count, ==, 69);
+  g_assert_cmpfloat(kda->hbm_bytes * 69, >=, state);
+  g_assert_cmpfloat(kda->hbm_bytes * 69, <=, state * 1.02);
+  const oct_cost_operator *mla = find(operators, n, "mla.decode");
+  double latent = 64 * 10000 * 1152.0;
+  g_assert_cmpuint(mla->count, ==, 24);
+  g_assert_cmpfloat(mla->hbm_bytes, >=, latent);
+  g_assert_cmpfloat(mla->hbm_bytes, <=, latent * 1.01);
+  g_assert_cmpfloat(mla->flops, ==, 2 * 1088.0 * 12 * 64 * 10000);
+  g_assert_cmpuint(find(operators, n, "attn_res.mix")->count, ==, 2 * 93 + 1);
+  /* With DCP8 a rank has an eighth of the tokens for eight times the heads: the same arithmetic. */
+  r.parallel.decode_context = 8;
+  rig_make(&r);
+  n = oct_cost_operators(r.cost, &shape, operators, G_N_ELEMENTS(operators));
+  mla = find(operators, n, "mla.decode");
+  g_assert_cmpfloat(mla->flops, ==, 2 * 1088.0 * 12 * 64 * 10000);
+  g_assert_cmpfloat(mla->hbm_bytes, <=, latent / 8 * 1.2);
+}
+
 /* A step at batch 1 lies between its floor (2.2 ms at 7.7 TB/s) and ten times that; 186 all-reduces
  * of 14-21 KB take about 1 ms in graphs. */
 static void
@@ -361,6 +392,48 @@ domains(void) {
   g_assert_cmpint(step_ns(&r, &idle), ==, 0);
 }
 
+/* Decode-context parallelism shares out the KV that every rank would read whole, and pays for
+ * exchanging queries and outputs: worth it for long contexts, not for short ones. */
+static void
+context_parallel(void) {
+  g_auto(rig) whole = {0}, split = {0};
+  rig_init(&whole, "kimi-k3", "b300-hgx8", 8);
+  rig_load(&split, "kimi-k3", "b300-hgx8");
+  split.parallel.tensor = split.parallel.decode_context = 8;
+  rig_make(&split);
+  oct_step_shape shape;
+  shape_decode(&shape, 32, 100, 0);
+  g_assert_cmpint(step_ns(&split, &shape), >, step_ns(&whole, &shape));
+  shape_decode(&shape, 32, 200000, 0);
+  gint64 saved = step_ns(&whole, &shape) - step_ns(&split, &shape);
+  /* 7/8 of 24 layers x 32 x 200,000 x 1,152 B at 68 % of 7.7 TB/s is 29.5 ms, less the exchange and
+   * the arithmetic of all heads, which DCP does not share out. */
+  g_assert_cmpint(saved, >, 20 * 1000 * 1000);
+  g_assert_cmpint(saved, <, 30 * 1000 * 1000);
+}
+
+/* Under expert parallelism a layer takes as long as the rank with the most experts. */
+static void
+heaviest_rank(void) {
+  g_auto(rig) r = {0};
+  rig_load(&r, "kimi-k3", "b300-hgx8");
+  r.parallel.tensor = 8;
+  r.parallel.expert_parallel = TRUE;
+  rig_make(&r);
+  oct_cost_operator operators[200];
+  oct_step_shape shape;
+  for (guint32 batch = 1; batch <= 256; batch *= 4) {
+    shape_decode(&shape, batch, 1000, 0);
+    guint n = oct_cost_operators(r.cost, &shape, operators, G_N_ELEMENTS(operators));
+    const oct_cost_operator *experts = find(operators, n, "moe.experts");
+    double most = oct_cost_distinct_experts(r.cost, batch, TRUE);
+    g_assert_cmpuint(experts->n, ==, (guint64)round(most));
+    /* It reads them whole. */
+    g_assert_cmpfloat(experts->hbm_bytes, >=, most * 17547264.0 * 0.999);
+    g_assert_cmpfloat(experts->hbm_bytes, <=, most * 17547264.0 * 1.1);
+  }
+}
+
 /* The same table of ranks on other GPUs: only a node without a switch minds. */
 static void
 placement(void) {
@@ -450,6 +523,21 @@ variants(void) {
   g_assert_cmpint(four, <, 2 * one);
 }
 
+/* Rows whose logits nobody wants are not multiplied with the head. */
+static void
+unsampled(void) {
+  g_auto(rig) r = {0};
+  rig_init(&r, "llama-3.1-8b", "h200x1", 1);
+  oct_step_shape all, none;
+  shape_decode(&all, 32, 1000, 0);
+  none = all;
+  none.domains[0].sample_rows = 0;
+  double head = (double)(step_ns(&r, &all) - step_ns(&r, &none)) * 1e-9;
+  /* 1.05 GB of head at 4.8 TB/s, at most twice that with sampling. */
+  g_assert_cmpfloat(head, >, 1.05e9 / 4.8e12);
+  g_assert_cmpfloat(head, <, 2 * 1.05e9 / 4.8e12);
+}
+
 static void
 hosts(void) {
   g_auto(rig) r = {0};
@@ -499,10 +587,14 @@ main(int argc, char **argv) {
   g_test_add_func("/sim/cost/k3/floor-reads-the-published-bytes", k3_bytes);
   g_test_add_func("/sim/cost/k3/caches-have-the-published-sizes", k3_cache);
   g_test_add_func("/sim/cost/k3/experts-take-the-measured-times", k3_experts);
+  g_test_add_func("/sim/cost/k3/kernels-read-state-and-latent", k3_kernels);
+  g_test_add_func("/sim/cost/price/only-sampled-rows-meet-the-head", unsampled);
   g_test_add_func("/sim/cost/k3/batch-one-is-bound-by-launches", k3_batch_one);
   g_test_add_func("/sim/cost/layout/k3-stages-send-their-snapshots", sends);
   g_test_add_func("/sim/cost/layout/stages-add-up-to-one", stages);
   g_test_add_func("/sim/cost/layout/domains-wait-for-the-heaviest", domains);
+  g_test_add_func("/sim/cost/layout/context-parallelism-shares-out-the-kv", context_parallel);
+  g_test_add_func("/sim/cost/layout/experts-wait-for-the-heaviest-rank", heaviest_rank);
   g_test_add_func("/sim/cost/layout/pairs-are-slower-off-the-bridge", placement);
   g_test_add_func("/sim/cost/price/eager-costs-more-than-a-graph", graphs);
   g_test_add_func("/sim/cost/price/missed-experts-cross-pcie", misses);
