@@ -5,7 +5,7 @@
 
 #include "sim/cost/cost.h"
 
-/* Weights of this many experts on one rank at most are told apart (limit of a profile's grid). */
+/* Points of the grid over which routed experts are priced. */
 #define OCT_COST_GRID_MAX 640
 
 /* ---------------------------------------------------------------- one kernel */
@@ -29,13 +29,11 @@ oct_price oct_price_memory(const oct_profile *profile, double bytes, double flop
 
 /* One routed-expert block on one rank. */
 typedef struct oct_moe_shape {
-  double tokens;       /* all tokens of the ranks that share the experts */
   double pairs;        /* token-expert pairs on this rank */
   double distinct;     /* experts touched on this rank */
   double all_pairs;    /* pairs of all ranks */
   double outer, inner; /* of an expert on this rank: inner is its share of the width */
   double expert_bytes; /* weights of one expert on this rank */
-  guint32 n_experts;   /* of this rank */
 } oct_moe_shape;
 oct_price oct_price_moe(const oct_profile *profile, oct_math math, double bandwidth,
                         const oct_moe_shape *shape);

@@ -45,7 +45,6 @@ expert_shape(const oct_cost *cost, guint f) {
       .outer = ffn->kind == OCT_FFN_LATENT_MOE ? ffn->latent : spec->hidden,
       .inner = divide_up(ffn->moe_intermediate, width_ranks),
       .expert_bytes = bytes / width_ranks,
-      .n_experts = (ffn->n_experts + cost->expert_ranks - 1) / cost->expert_ranks,
   };
 }
 
@@ -97,7 +96,6 @@ oct_moe_grid_fill(oct_cost *cost, guint f) {
     double tokens = grid_tokens(i);
     if (tokens > GRID_LAST)
       break;
-    shape.tokens = tokens;
     shape.all_pairs = tokens * routing->top_k;
     shape.distinct = oct_routing_heaviest(routing, tokens);
     shape.pairs = MAX(oct_routing_pairs(routing, tokens), shape.distinct);

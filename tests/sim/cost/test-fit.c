@@ -303,8 +303,7 @@ moe_row(char **cells, gpointer user) {
   if (s == N_SYSTEMS || strcmp(cells[10], "balanced") != 0 || ranks > 16 || tensor > 8)
     return;
   const double top_k = number(cells[6]), n_experts = number(cells[7]) / ranks;
-  oct_moe_shape shape = {.tokens = tokens,
-                         .pairs = tokens * top_k / ranks,
+  oct_moe_shape shape = {.pairs = tokens * top_k / ranks,
                          .all_pairs = tokens * top_k,
                          .outer = number(cells[4]),
                          .inner = number(cells[5]) / tensor};
