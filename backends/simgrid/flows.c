@@ -350,6 +350,35 @@ oct_flows_group_ended(oct_flows *flows, oct_job *job) {
     finish(flows, job);
 }
 
+/* A job that went group by group counts as if all its groups had advanced alike, which is what a
+ * job alone is taken to do. */
+static void
+equalise(oct_job *job) {
+  double sum = 0, rest = left_ns(job);
+  gint64 spent = 0, told = 0;
+  for (guint g = 0; g < job->n_groups; g++)
+    spent += job->spent_ns[g];
+  for (guint g = 0; g < job->n_groups; g++) {
+    sum += (double)job->groups[g].ns;
+    gint64 until = (gint64)((double)spent * (sum / (double)job->ns) + 0.5);
+    job->spent_ns[g] = until - told;
+    told = until;
+    book(job, g, job->left[g] - rest / (double)job->ns);
+    job->left[g] = rest / (double)job->ns;
+  }
+}
+
+/* A job that is in the solver in one piece goes on as if all its groups had advanced alike. */
+static void
+put_in_again(oct_flows *f, oct_job *job) {
+  take_out(f, job);
+  equalise(job);
+  if (!f->exact && contended(f, job) < 0)
+    run_alone(f, job);
+  else
+    put_in(f, job);
+}
+
 /* After demands grew or a capacity changed: whoever does not fit any more enters the solver. A job
  * that is there in one piece, because no other contended, is cut into rounds. */
 static void
@@ -363,8 +392,7 @@ share_contended(oct_flows *f) {
       advance_alone(f, job, FALSE);
       put_in(f, job);
     } else if (job->whole && job->lane >= 0 && crowded(f, job)) {
-      take_out(f, job);
-      put_in(f, job);
+      put_in_again(f, job);
     }
   }
 }
@@ -443,6 +471,12 @@ oct_flows_scale(oct_flows *flows, guint resource, double factor) {
   r->limit = (gint64)(factor * PARTS) + SLACK;
   oct_solver_set_capacity(flows->solver, resource, r->per_ns * 1e9);
   refresh(flows);
+  for (guint i = 0; i < flows->live->len; i++) {
+    oct_job *job = g_ptr_array_index(flows->live, i);
+    if (job->state == OCT_JOB_SHARED && job->whole && job->lane >= 0 &&
+        own_uses(job, (guint16)resource) > 0)
+      put_in_again(flows, job);
+  }
   share_contended(flows);
 }
 

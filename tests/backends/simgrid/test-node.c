@@ -379,6 +379,66 @@ test_random(void) {
   g_assert_cmpuint(activities, >, 1000);
 }
 
+/* ---------------------------------------------------------------- both modes */
+
+#define MODE_STEPS 40
+
+/* Prefill and decode steps beside copies, KV sends and changes, all at fixed times; tells when each
+ * step ended. */
+static void
+modes_body(oct_world *world, gpointer out) {
+  sim_rig rig;
+  gint64 *ended = out;
+  sim_rig_options options = {.model = "llama-3.1-70b", .parallel = tensor(4)};
+  sim_rig_init(&rig, world, &options);
+  sim_rig_open(&rig);
+  for (guint i = 0; i < 12; i++) {
+    oct_time at = (oct_time)i * 130000000;
+    (void)send(world, OCT_PLACE_GPU, i % 4, OCT_PLACE_GPU, (i + 1) % 4, 20e9, at);
+    (void)send(world, OCT_PLACE_MEMORY, i % 2, OCT_PLACE_GPU, i % 4, 3e9, at + 40000000);
+    (void)send(world, OCT_PLACE_GPU, i % 4, OCT_PLACE_MEMORY, 0, 3e9, at + 50000000);
+    scale(world, "gpu1-hbm", i % 2 == 0 ? 0.6 : 1, at + 70000000);
+    scale(world, "gpu3-sm", i % 3 == 0 ? 0.7 : 1, at + 90000000);
+  }
+  for (guint n = 1; n <= MODE_STEPS; n++) {
+    sim_rig_begin(&rig);
+    if (n % 2 == 1) {
+      sim_rig_slot(&rig, n / 2, 100 * n, 0);
+      (void)sim_rig_prefill(&rig, n / 2, 100 * n, TRUE);
+    }
+    for (guint32 slot = 0; slot < n / 2; slot++)
+      (void)sim_rig_decode(&rig, slot);
+    sim_rig_submit(&rig);
+    if (n > 1)
+      ended[n - 2] = sim_rig_wait(&rig, n - 1).end_ns;
+  }
+  ended[MODE_STEPS - 1] = sim_rig_wait(&rig, MODE_STEPS).end_ns;
+  ended[MODE_STEPS] = (gint64)oct_simgrid_activities(world);
+  end(&rig);
+}
+
+static void
+test_modes(void) {
+  static const char *const profiles[] = {"b300-hgx8", "pairs-4rc"};
+  for (guint p = 0; p < 2; p++) {
+    gint64 coarse[MODE_STEPS + 1], exact[MODE_STEPS + 1], worst = 0;
+    sim_rig_world world = {.profile = profiles[p]};
+    sim_rig_run(&world, modes_body, coarse, sizeof coarse);
+    world.exact = TRUE;
+    sim_rig_run(&world, modes_body, exact, sizeof exact);
+    for (guint n = 0; n < MODE_STEPS; n++) {
+      gint64 off = ABS(coarse[n] - exact[n]);
+      /* On pairs-4rc collectives cross many shared links, and what each gets there depends a little
+       * on jobs that do not contend (flows.h). */
+      g_assert_cmpint(off, <=, p == 0 ? n + 1 : coarse[n] / 10000);
+      worst = MAX(worst, off);
+    }
+    printf("# %s: %d steps beside other traffic, %d and %d activities, worst difference %d ns\n",
+           profiles[p], MODE_STEPS, (int)coarse[MODE_STEPS], (int)exact[MODE_STEPS], (int)worst);
+    g_assert_cmpint(coarse[MODE_STEPS], >, 500);
+  }
+}
+
 /* ---------------------------------------------------------------- what binds */
 
 static void
@@ -418,6 +478,7 @@ main(int argc, char **argv) {
   g_test_add_func("/simgrid/node/a-throttled-gpu-slows-its-whole-group", test_throttle);
   g_test_add_func("/simgrid/node/instances-share-a-gpu-not-a-node", test_two);
   g_test_add_func("/simgrid/node/any-load-stays-within-capacity-and-repeats", test_random);
+  g_test_add_func("/simgrid/node/exact-agrees-within-1-ns-a-step", test_modes);
   g_test_add_func("/simgrid/node/says-what-binds", test_binds);
   return g_test_run();
 }
