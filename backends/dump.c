@@ -28,8 +28,7 @@ attention_name(oct_attention_kind kind) {
 void
 oct_dump_config(GString *out, const oct_instance_config *config) {
   const oct_parallel *p = &config->parallel;
-  g_string_append_printf(out,
-                         "instance of %s: tensor %u, pipeline %u, data %u, decode context %u%s\n",
+  g_string_append_printf(out, "%s: tensor %u, pipeline %u, data %u, decode context %u%s\n",
                          config->spec->name, p->tensor, p->pipeline, p->data, p->decode_context,
                          p->expert_parallel ? ", expert parallel" : "");
   g_string_append(out, "  devices");

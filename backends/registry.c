@@ -123,12 +123,27 @@ static const oct_backend_key mock_keys[] = {
     {"copy_expert_ns", "to load an expert (default 10000)"},
     {"expert_miss_ns", "for each expert used that is not resident (default 10000)"},
     {"accept_rate", "chance of a draft, 0 to 1 (default: drafts are compared)"},
+    {"accept_script", "or: how many tokens of each verify slice are accepted, with + between"},
     {"expert_skew", "0 = uniform routing, above: towards some experts (default 0)"},
     {"open_ns", "time to open an instance (default 0)"},
     {"open_failures", "the first so many openings fail (default 0)"},
     {"devices", "in the world, 0 = as many as asked for (default 0)"},
     {"depth", "most unfinished steps, 0 = as asked for (default 0)"},
     {NULL, NULL}};
+
+static gboolean
+take_accept_script(const key_list *keys, oct_shadow_options *o, GError **error) {
+  const char *text = value_of(keys, "accept_script");
+  g_auto(GStrv) counts = g_strsplit(text != NULL ? text : "", "+", -1);
+  for (char **c = counts; *c != NULL; c++) {
+    guint64 count;
+    if (o->n_accept_script == OCT_SHADOW_SCRIPT_MAX ||
+        !g_ascii_string_to_unsigned(*c, 10, 1, OCT_VERIFY_TOKENS_MAX, &count, NULL))
+      return refuse(keys, "accept_script", "at most 16 counts of 1 to 16", error);
+    o->accept_script[o->n_accept_script++] = (guint8)count;
+  }
+  return TRUE;
+}
 
 static oct_world *
 make_mock(const key_list *keys, const char *inner, GError **error) {
@@ -158,6 +173,7 @@ make_mock(const key_list *keys, const char *inner, GError **error) {
       !take_u64(keys, "seed", &o.shadow.seed, error) ||
       !take_double(keys, "context_ns", 0, 1e6, &o.context_ns, error) ||
       !take_double(keys, "accept_rate", 0, 1, &o.shadow.accept_rate, error) ||
+      !take_accept_script(keys, &o.shadow, error) ||
       !take_double(keys, "expert_skew", 0, 100, &o.shadow.expert_skew, error) ||
       !take_u32(keys, "open_failures", 1000000, &o.n_open_failures, error) ||
       !take_u32(keys, "devices", 65536, &o.n_devices, error) ||

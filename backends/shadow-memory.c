@@ -76,8 +76,8 @@ claim(oct_shadow *s, guint64 number, unit *u, guint32 owner, const char *what, g
                            what, index, group, u->writing > 0 ? "writes" : "reads");
     gboolean busy = u->toucher > s->last_done && u->owner != owner &&
                     (u->toucher < number || u->writer == number);
-    /* What a copy of this or an earlier step put there is what a slice goes on writing: a fork's child may
-     * run its first slice a step later than its copies. */
+    /* What a copy of this or an earlier step put there is what a slice goes on writing: a fork's
+     * child may run its first slice a step later than its copies. */
     if (busy && u->owner != SHADOW_NO_OWNER)
       return shadow_breach(
           fault, number,

@@ -41,6 +41,7 @@ wrong_values_are_refused(void) {
   assert_refused("mock:fixed_ns=99999999999999999999", "fixed_ns is");
   assert_refused("mock:accept_rate=2", "accept_rate is \"2\", must be a number from 0 to 1");
   assert_refused("mock:accept_rate=nan", "accept_rate is \"nan\"");
+  assert_refused("mock:accept_script=2+0", "accept_script is \"2+0\", must be at most 16 counts");
   assert_refused("mock:seed=-1", "seed is \"-1\", must be an unsigned integer");
   assert_refused("fault:kinds=step+boom@mock", "kinds is \"step+boom\", must be of kinds request");
   assert_refused("fault:script=hang@mock", "script is \"hang\"");

@@ -56,7 +56,7 @@ early_mask_is_obeyed(rig *r) {
   g_assert_no_error(error);
   g_assert_true(rig_next(r, OCT_TIME_NEVER, &event));
   if (r->world->ops->clock == OCT_CLOCK_VIRTUAL) /* no time has passed: it never waited */
-    g_assert_cmpstr(rig_event_name(event.kind), ==, "STEP_DONE");
+    g_assert_cmpstr(oct_event_name(event.kind), ==, "STEP_DONE");
   if (event.kind != OCT_EVENT_STEP_DONE)
     done(r, &event);
   guint32 n;
@@ -77,7 +77,7 @@ late_mask_stalls_its_step(rig *r) {
   oct_time wanted = event.time_ns;
   /* Told once. */
   g_assert_true(rig_next(r, wanted + 3000000, &event));
-  g_assert_cmpstr(rig_event_name(event.kind), ==, "TIMER");
+  g_assert_cmpstr(oct_event_name(event.kind), ==, "TIMER");
   oct_time given = event.time_ns;
   g_autoptr(GError) error = NULL;
   g_assert_true(mask(r, 1, 0, allowed, 1, &error));

@@ -214,7 +214,7 @@ ticket_comes_once_after_all_its_copies(rig *r) {
   guint seen[2] = {0};
   for (int i = 0; i < 2; i++) {
     g_assert_true(rig_next(r, OCT_TIME_NEVER, &event));
-    g_assert_cmpstr(rig_event_name(event.kind), ==, "COPY_DONE");
+    g_assert_cmpstr(oct_event_name(event.kind), ==, "COPY_DONE");
     g_assert_cmpuint(event.failed, ==, 0);
     g_assert_true(event.number == 77 || event.number == 78);
     seen[event.number - 77]++;
@@ -222,7 +222,7 @@ ticket_comes_once_after_all_its_copies(rig *r) {
   g_assert_cmpuint(seen[0], ==, 1);
   g_assert_cmpuint(seen[1], ==, 1);
   g_assert_true(rig_next(r, r->world->now_ns + 5000000, &event));
-  g_assert_cmpstr(rig_event_name(event.kind), ==, "TIMER");
+  g_assert_cmpstr(oct_event_name(event.kind), ==, "TIMER");
 }
 
 static void

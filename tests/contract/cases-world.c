@@ -49,7 +49,7 @@ timer_of_the_past_comes_at_once(rig *r) {
   rig_until(r, OCT_EVENT_STEP_DONE, 1, NULL);
   oct_time now = r->world->now_ns;
   g_assert_true(rig_next(r, now / 2, &event));
-  g_assert_cmpstr(rig_event_name(event.kind), ==, "TIMER");
+  g_assert_cmpstr(oct_event_name(event.kind), ==, "TIMER");
   g_assert_cmpint(event.time_ns, >=, now);
 }
 
@@ -64,7 +64,7 @@ what_is_due_comes_before_the_timer(rig *r) {
   if (r->world->ops->clock == OCT_CLOCK_REAL)
     until += 10 * (oct_time)1000000000;
   g_assert_true(rig_next(r, until, &event));
-  g_assert_cmpstr(rig_event_name(event.kind), ==, "STEP_DONE");
+  g_assert_cmpstr(oct_event_name(event.kind), ==, "STEP_DONE");
 }
 
 static void
@@ -75,7 +75,7 @@ wakes_come_as_one(rig *r) {
   rig_until(r, OCT_EVENT_WAKE, 0, &event);
   g_assert_cmpuint(event.instance, ==, 0);
   g_assert_true(rig_next(r, r->world->now_ns + 1000, &event));
-  g_assert_cmpstr(rig_event_name(event.kind), ==, "TIMER");
+  g_assert_cmpstr(oct_event_name(event.kind), ==, "TIMER");
 }
 
 static void *
@@ -131,7 +131,7 @@ opening_ends_once(rig *r) {
       opened = event.kind == OCT_EVENT_OPENED;
       if (opened)
         break;
-      g_assert_cmpstr(rig_event_name(event.kind), ==, "OPEN_PROGRESS");
+      g_assert_cmpstr(oct_event_name(event.kind), ==, "OPEN_PROGRESS");
       g_assert_true(event.fraction >= fraction && event.fraction <= 1);
       g_assert_cmpuint(strlen(event.phase), >, 0);
       fraction = event.fraction;
@@ -183,7 +183,7 @@ illegal_layouts_open_nothing(rig *r) {
     do
       g_assert_true(oct_world_next(r->world, OCT_TIME_NEVER, &event));
     while (event.kind == OCT_EVENT_OPEN_PROGRESS);
-    g_assert_cmpstr(rig_event_name(event.kind), ==, "OPEN_FAILED");
+    g_assert_cmpstr(oct_event_name(event.kind), ==, "OPEN_FAILED");
     g_assert_cmpuint(strlen(event.fault->message), >, 0);
   } else {
     g_assert_nonnull(error);

@@ -1,6 +1,7 @@
 #include "tests/contract/fixture.h"
 
-static char hybrid_name[] = "hybrid-fixture", dense_name[] = "dense-fixture";
+static char hybrid_name[] = "hybrid-fixture", dense_name[] = "dense-fixture",
+            latent_name[] = "latent-fixture";
 static char architecture[] = "fixture";
 
 /* Attention 0: state, 1: latent pages, 2: window; feed-forward 0: dense, 1: experts. */
@@ -85,6 +86,15 @@ fixture_dense(void) {
       .layers = dense_layers,
       .types = types,
   };
+  return &spec;
+}
+
+const oct_model_spec *
+fixture_latent(void) {
+  static oct_model_spec spec;
+  spec = *fixture_dense();
+  spec.name = latent_name;
+  spec.attention[0] = fixture_hybrid()->attention[1];
   return &spec;
 }
 

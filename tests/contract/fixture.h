@@ -19,6 +19,9 @@ const oct_model_spec *fixture_hybrid(void);
 /* 4 layers of GQA pages, dense. Static. */
 const oct_model_spec *fixture_dense(void);
 
+/* 4 layers of latent pages, dense: for decode context parallelism. Static. */
+const oct_model_spec *fixture_latent(void);
+
 /* A config for `spec` with `parallel`: blocks of 16 tokens, 32 slots, 64 device and 32 host pages
  * per group, depth 2, tags checked. Device r for rank r. */
 oct_instance_config fixture_config(const oct_model_spec *spec, oct_parallel parallel);

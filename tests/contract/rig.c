@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "backends/dump.h"
 #include "engine/base/rng.h"
 
 /* ---------------------------------------------------------------- life cycle */
@@ -34,14 +35,18 @@ rig_open(rig *r) {
   g_assert_no_error(error);
   g_assert_true(accepted);
   r->number = r->n_flights = 0;
+  if (r->log != NULL) {
+    g_string_append_printf(r->log, "open instance %u: ", r->instance);
+    oct_dump_config(r->log, &r->config);
+  }
   for (;;) {
     oct_event event;
-    g_assert_true(oct_world_next(r->world, OCT_TIME_NEVER, &event));
+    g_assert_true(rig_next(r, OCT_TIME_NEVER, &event));
     if (event.kind == OCT_EVENT_OPEN_PROGRESS)
       continue;
     if (event.instance != r->instance)
       continue;
-    g_assert_cmpstr(rig_event_name(event.kind), ==, "OPENED");
+    g_assert_cmpstr(oct_event_name(event.kind), ==, "OPENED");
     r->capabilities = *event.capabilities;
     return;
   }
@@ -49,6 +54,8 @@ rig_open(rig *r) {
 
 void
 rig_close(rig *r) {
+  if (r->log != NULL)
+    g_string_append_printf(r->log, "close instance %u\n", r->instance);
   oct_world_close(r->world, r->instance);
   r->instance = 0;
   r->n_flights = 0;
@@ -243,6 +250,10 @@ rig_submit(rig *r) {
   oct_submit answer = oct_world_submit(r->world, r->instance, step, &error);
   g_assert_no_error(error);
   g_assert_cmpint(answer, ==, OCT_SUBMIT_OK);
+  if (r->log != NULL) {
+    g_string_append_printf(r->log, "submit to instance %u: ", r->instance);
+    oct_dump_step(r->log, step);
+  }
   g_assert_cmpuint(r->n_flights, <, G_N_ELEMENTS(r->flights));
   r->flights[r->n_flights].number = step->number;
   r->flights[r->n_flights].n = step->n_slices;
@@ -251,15 +262,39 @@ rig_submit(rig *r) {
   r->n_flights++;
 }
 
-/* ---------------------------------------------------------------- events */
-
-const char *
-rig_event_name(oct_event_kind kind) {
-  static const char *const names[] = {"TIMER",     "WAKE",        "OPEN_PROGRESS",
-                                      "OPENED",    "OPEN_FAILED", "STEP_DONE",
-                                      "COPY_DONE", "MASK_WANTED", "FAULT"};
-  return (guint)kind < G_N_ELEMENTS(names) ? names[kind] : "?";
+void
+rig_beside(rig *r, guint64 ticket, const oct_copy *copies, guint32 n) {
+  g_autoptr(GError) error = NULL;
+  oct_submit answer = oct_world_copy(r->world, r->instance, ticket, copies, n, &error);
+  g_assert_no_error(error);
+  g_assert_cmpint(answer, ==, OCT_SUBMIT_OK);
+  if (r->log != NULL) {
+    g_string_append_printf(r->log, "copy in instance %u: ticket %" G_GUINT64_FORMAT "\n",
+                           r->instance, ticket);
+    oct_dump_copies(r->log, copies, n);
+  }
 }
+
+void
+rig_mask(rig *r, guint64 number, guint32 slice, const guint32 *tokens, guint32 n) {
+  guint64 bits[(FIXTURE_VOCAB + 63) / 64] = {0};
+  for (guint32 i = 0; i < n; i++)
+    bits[tokens[i] / 64] |= (guint64)1 << (tokens[i] % 64);
+  g_autoptr(GError) error = NULL;
+  gboolean taken =
+      oct_world_mask(r->world, r->instance, number, slice, bits, G_N_ELEMENTS(bits), &error);
+  g_assert_no_error(error);
+  g_assert_true(taken);
+  if (r->log == NULL)
+    return;
+  g_string_append_printf(r->log, "mask to instance %u: step %" G_GUINT64_FORMAT " slice %u allows",
+                         r->instance, number, slice);
+  for (guint32 i = 0; i < n; i++)
+    g_string_append_printf(r->log, " %u", tokens[i]);
+  g_string_append_c(r->log, '\n');
+}
+
+/* ---------------------------------------------------------------- events */
 
 const guint32 *
 rig_accepted(const oct_event *event, guint32 slice, guint32 *n) {
@@ -290,6 +325,10 @@ gboolean
 rig_next(rig *r, oct_time until, oct_event *event) {
   if (!oct_world_next(r->world, until, event))
     return FALSE;
+  if (r->log != NULL) {
+    g_string_append(r->log, "event ");
+    oct_dump_event(r->log, event);
+  }
   if (event->kind == OCT_EVENT_STEP_DONE)
     take_step(r, event);
   return TRUE;
@@ -303,7 +342,7 @@ rig_expect(rig *r, oct_event_kind kind, guint64 number, oct_event *event) {
   g_assert_true(rig_next(r, OCT_TIME_NEVER, event));
   if (event->kind == OCT_EVENT_FAULT && kind != OCT_EVENT_FAULT)
     g_test_message("fault: %s", event->fault->message);
-  g_assert_cmpstr(rig_event_name(event->kind), ==, rig_event_name(kind));
+  g_assert_cmpstr(oct_event_name(event->kind), ==, oct_event_name(kind));
   g_assert_cmpuint(event->instance, ==, r->instance);
   if (number != 0)
     g_assert_cmpuint(event->number, ==, number);
@@ -318,7 +357,7 @@ rig_until(rig *r, oct_event_kind kind, guint64 number, oct_event *event) {
     g_assert_true(rig_next(r, OCT_TIME_NEVER, event));
     if (event->kind == OCT_EVENT_FAULT && kind != OCT_EVENT_FAULT) {
       g_test_message("fault: %s", event->fault->message);
-      g_assert_cmpstr(rig_event_name(event->kind), ==, rig_event_name(kind));
+      g_assert_cmpstr(oct_event_name(event->kind), ==, oct_event_name(kind));
     }
   } while (event->kind != kind || (number != 0 && event->number != number) ||
            (event->instance != 0 && event->instance != r->instance));

@@ -5,6 +5,7 @@
 #ifndef OCT_TESTS_RIG_H
 #define OCT_TESTS_RIG_H
 
+#include "backends/dump.h"
 #include "engine/backend.h"
 #include "tests/contract/fixture.h"
 
@@ -16,6 +17,7 @@ typedef struct rig {
   oct_capabilities capabilities;
   guint32 instance;
   gboolean has_state, no_tags, simulated;
+  GString *log; /* borrowed; NULL = none: every call and event as text */
   guint32 n_groups;
   oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
   oct_step_builder *builder;
@@ -66,6 +68,10 @@ const oct_step *rig_end(rig *r);
 /* Ends and submits; the step must be taken. */
 void rig_submit(rig *r);
 
+/* A copy outside a step, which must be taken; and a mask that allows these tokens. */
+void rig_beside(rig *r, guint64 ticket, const oct_copy *copies, guint32 n);
+void rig_mask(rig *r, guint64 number, guint32 slice, const guint32 *tokens, guint32 n);
+
 /* ---- events. Tokens of a finished step are added to their slots' ids. */
 
 /* The next event whatever it is; FALSE when the world is at rest. */
@@ -80,6 +86,5 @@ const guint32 *rig_accepted(const oct_event *event, guint32 slice, guint32 *n);
 guint64 rig_tag(const rig *r, guint32 slot, guint32 n);
 /* An id of a prompt: made from its key, never an end of sequence. */
 guint32 rig_prompt_id(guint64 key, guint32 position);
-const char *rig_event_name(oct_event_kind kind);
 
 #endif

@@ -297,7 +297,7 @@ masked_steps(rig *r) {
   g_assert_cmpuint(event.slice, ==, 1);
   expect_copy(r, 1, 1000);
   g_assert_true(rig_next(r, 5000, &event));
-  g_assert_cmpstr(rig_event_name(event.kind), ==, "TIMER");
+  g_assert_cmpstr(oct_event_name(event.kind), ==, "TIMER");
   allow(r, 1, 1, 123);
   rig_expect(r, OCT_EVENT_STEP_DONE, 1, &event);
   g_assert_cmpint(event.time_ns, ==, 5000);
