@@ -189,7 +189,7 @@ check_requests(const oct_engine *e, GError **error) {
 
 gboolean
 oct_engine_check(const oct_engine *e, GError **error) {
-  if (!check_lists(e, error) || !check_requests(e, error))
+  if (!check_lists(e, error) || !check_requests(e, error) || !oct_residency_check(e, error))
     return FALSE;
   for (guint32 d = 0; d < e->n_domains; d++)
     if (!check_memory(e, d, error))

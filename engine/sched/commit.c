@@ -288,4 +288,5 @@ oct_commit_step(oct_engine *engine, const oct_event *event) {
   const guint32 *ids = oct_result_tokens(result);
   for (guint32 i = 0; i < f->n_slices; i++)
     commit_slice(engine, f, &f->slices[i], &slices[i], ids);
+  oct_residency_used(engine, result);
 }

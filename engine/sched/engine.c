@@ -145,7 +145,7 @@ oct_engine_new(oct_world *world, const oct_engine_config *config, GError **error
   e->by_id = g_hash_table_new(g_int64_hash, g_int64_equal);
   set_up_groups(e);
   set_up_steps(e);
-  if (!check_groups(e, error))
+  if (!check_groups(e, error) || !oct_residency_new(e, error))
     return NULL;
   oct_kv_init(e);
   e->state = OCT_ENGINE_OPENING;
@@ -179,6 +179,7 @@ oct_engine_free(oct_engine *e) {
     transfer_free(g_ptr_array_index(e->transfers, i));
   g_clear_pointer(&e->transfers, g_ptr_array_unref);
   g_clear_pointer(&e->copies, g_array_unref);
+  oct_residency_free(e);
   oct_kv_free(e);
   oct_step_builder_free(e->builder);
   for (guint32 i = 0; i < OCT_DEPTH_MAX; i++)
@@ -338,6 +339,10 @@ opened(oct_engine *e, const oct_capabilities *c) {
     oct_instance_lost(e, "the backend needs token ids, which this run does not carry");
     e->lost_fatal = TRUE;
   }
+  if (e->residency != NULL && !c->expert_slots) {
+    oct_instance_lost(e, "the backend keeps every expert on the device, it has no expert slots");
+    e->lost_fatal = TRUE;
+  }
   e->state = OCT_ENGINE_SERVING;
   e->last_done_ns = e->now;
 }
@@ -358,7 +363,8 @@ oct_engine_event(oct_engine *e, const oct_event *event) {
     e->reopen_attempts = 0;
     break;
   case OCT_EVENT_COPY_DONE:
-    oct_transfer_done(e, event->number, event->failed != 0);
+    if (!oct_residency_copied(e, event->number, event->failed != 0))
+      oct_transfer_done(e, event->number, event->failed != 0);
     break;
   case OCT_EVENT_FAULT:
     oct_fault_handle(e, event->fault);
@@ -424,8 +430,9 @@ oct_engine_turn(oct_engine *e, oct_time now, oct_time horizon) {
     if (step_deadline(e) <= e->now)
       oct_instance_lost(e, "a step has not ended by its deadline");
     oct_transfer_retry(e);
-    if (e->lost[0] == '\0')
+    if (e->lost[0] == '\0' && oct_residency_ready(e))
       wake = MIN(wake, submit_steps(e, MIN(horizon, wake)));
+    oct_residency_turn(e);
     if (e->has_host && e->lost[0] == '\0')
       oct_transfer_spill(e);
     wake = MIN(wake, step_deadline(e));
@@ -440,6 +447,7 @@ oct_engine_turn(oct_engine *e, oct_time now, oct_time horizon) {
 void
 oct_engine_get_stats(const oct_engine *e, oct_engine_stats *stats) {
   *stats = e->stats;
+  oct_residency_get_stats(e, &stats->experts);
   stats->state = e->state;
   for (guint32 d = 0; d < e->n_domains; d++) {
     const oct_kv_domain *domain = &e->domains[d];

@@ -25,6 +25,7 @@
 #include "engine/backend.h"
 #include "engine/base/hist.h"
 #include "engine/base/log.h"
+#include "engine/sched/experts.h"
 
 #define OCT_ENGINE_ERROR (oct_engine_error_quark())
 GQuark oct_engine_error_quark(void);
@@ -104,7 +105,8 @@ typedef struct oct_engine_config {
   guint64 queue_tokens_max;   /* their prompt tokens together; 0 = OCT_LIMIT_QUEUE_TOKENS */
   gboolean no_forward;        /* never fast-forward */
   guint64 seed;
-  oct_log *log; /* event log; borrowed; NULL = none */
+  oct_expert_options experts; /* residency; only with instance.memory.n_expert_slots */
+  oct_log *log;               /* event log; borrowed; NULL = none */
   oct_listener listener;
 } oct_engine_config;
 
@@ -205,6 +207,7 @@ typedef struct oct_engine_stats {
   guint32 pages_cached[OCT_MODEL_GROUPS_MAX]; /* gauge: only in the prefix cache */
   guint32 host_total[OCT_MODEL_GROUPS_MAX], host_used[OCT_MODEL_GROUPS_MAX]; /* gauges */
   guint32 pages_peak[OCT_MODEL_GROUPS_MAX];
+  oct_expert_stats experts; /* zero when every expert is resident */
 } oct_engine_stats;
 void oct_engine_get_stats(const oct_engine *engine, oct_engine_stats *stats);
 

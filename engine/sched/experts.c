@@ -337,15 +337,18 @@ age(oct_experts *x) {
   x->weight = 1;
 }
 
-void
+gboolean
 oct_experts_used(oct_experts *x, const oct_expert_use *uses, guint32 n) {
+  for (guint32 i = 0; i < n; i++)
+    if (uses[i].layer >= x->spec->n_layers ||
+        uses[i].expert >= layer_ffn(x, uses[i].layer)->n_experts)
+      return FALSE;
   guint32 moving = MIN(x->n_moving, x->options.loads_max);
   guint32 room = x->options.policy == OCT_EXPERT_LRU ? x->options.loads_max - moving : 0;
   x->n_candidates = 0;
   age(x);
   for (guint32 i = 0; i < n; i++) {
     const oct_expert_use *u = &uses[i];
-    oct_assert(u->layer < x->spec->n_layers && u->expert < layer_ffn(x, u->layer)->n_experts);
     gsize at = cell(x, u->layer, u->expert);
     x->heat[at] += x->weight;
     x->stats.uses++;
@@ -371,6 +374,7 @@ oct_experts_used(oct_experts *x, const oct_expert_use *uses, guint32 n) {
   }
   for (guint32 i = 0; i < chosen; i++)
     choose_load(x, &x->candidates[i]);
+  return TRUE;
 }
 
 /* ---------------------------------------------------------------- the map */

@@ -76,8 +76,10 @@ void oct_experts_reset(oct_experts *experts);
 
 /* ---- use */
 
-/* What a finished step used: learns, and chooses loads. */
-void oct_experts_used(oct_experts *experts, const oct_expert_use *uses, guint32 n);
+/* What a finished step used: learns, and chooses loads. FALSE, with nothing changed, when one of
+ * them does not exist. */
+gboolean oct_experts_used(oct_experts *experts, const oct_expert_use *uses,
+                          guint32 n) G_GNUC_WARN_UNUSED_RESULT;
 /* Says to step `number`, which is being built and will be submitted, what changed on the map. */
 void oct_experts_plan(oct_experts *experts, guint64 number, oct_step_builder *builder);
 /* Step `number` failed as a whole. Before the next call of oct_experts_loads(). */

@@ -61,6 +61,7 @@ step_failed(oct_engine *engine, const oct_fault *fault) {
   engine->n_flights--;
   engine->completed = f->number;
   oct_kv_complete(engine);
+  oct_residency_step_failed(engine, f->number);
   engine->last_done_ns = engine->now;
   for (guint32 i = 0; i < f->n_slices; i++) {
     oct_seq *seq = f->slices[i].seq;
@@ -130,6 +131,7 @@ oct_instance_recover(oct_engine *engine, gboolean fatal) {
   engine->decode_step_ns = 0;
   engine->mixed_ns_per_token = 0;
   oct_transfer_drop_all(engine);
+  oct_residency_reset(engine);
   for (oct_request *r = engine->first; r != NULL; r = r->next)
     for (guint32 c = 0; c < r->n; c++)
       if (r->seqs[c] != NULL)

@@ -173,6 +173,8 @@ typedef struct oct_transfer {
   GArray *items;    /* oct_transfer_item */
 } oct_transfer;
 
+typedef struct oct_residency oct_residency;
+
 struct oct_engine {
   oct_world *world;
   oct_engine_config config;
@@ -220,6 +222,7 @@ struct oct_engine {
   gboolean lost_fatal;
   gboolean has_host, has_windows;
 
+  oct_residency *residency; /* NULL: every expert is resident */
   GPtrArray *transfers; /* oct_transfer, reused */
   guint32 n_transfers;  /* in flight or pending */
   GArray *copies;       /* oct_copy scratch */
@@ -337,6 +340,24 @@ void oct_transfer_spill(oct_engine *engine);
 gboolean oct_transfer_spill_wanted(const oct_engine *engine);
 void oct_transfer_retry(oct_engine *engine);
 void oct_transfer_drop_all(oct_engine *engine);
+
+/* ---- residency.c: expert residency; each does nothing when every expert is resident */
+gboolean oct_residency_new(oct_engine *engine, GError **error);
+void oct_residency_free(oct_engine *engine);
+/* The instance is opened again: nothing is on the device. */
+void oct_residency_reset(oct_engine *engine);
+/* The first experts are there: steps may be submitted. */
+gboolean oct_residency_ready(const oct_engine *engine);
+/* Adds what changed on the map to the step being built, which will be submitted. */
+void oct_residency_plan(oct_engine *engine);
+void oct_residency_used(oct_engine *engine, const oct_step_result *result);
+void oct_residency_step_failed(oct_engine *engine, guint64 number);
+/* Starts the copies that may begin. */
+void oct_residency_turn(oct_engine *engine);
+/* FALSE: the ticket is not one of residency's. */
+gboolean oct_residency_copied(oct_engine *engine, guint64 ticket, gboolean failed);
+void oct_residency_get_stats(const oct_engine *engine, oct_expert_stats *stats);
+gboolean oct_residency_check(const oct_engine *engine, GError **error);
 
 /* ---- fault.c */
 void oct_fault_handle(oct_engine *engine, const oct_fault *fault);

@@ -635,6 +635,7 @@ oct_plan_step(oct_engine *engine) {
   if (f->n_slices == 0)
     return FALSE;
   f->pure_decode = f->n_decode == f->n_slices;
+  oct_residency_plan(engine);
   const oct_step *step = oct_step_end(engine->builder);
   engine->next_number++;
   engine->n_flights++;

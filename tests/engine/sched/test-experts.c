@@ -149,7 +149,7 @@ hit_rate(const trial *t, guint32 steps, double *loads) {
   for (guint64 step = 1; step <= steps; step++) {
     oct_step_begin(builder, step, 1);
     oct_experts_plan(x, step, builder);
-    oct_experts_used(x, uses, route(&r, x, 8, uses));
+    g_assert_true(oct_experts_used(x, uses, route(&r, x, 8, uses)));
     n = oct_experts_loads(x, step, copies, OCT_EXPERT_LOADS_MAX);
     oct_experts_loaded(x, copies, n, FALSE);
     if (t->drift_every > 0 && step % t->drift_every == 0)
@@ -318,7 +318,7 @@ finish_step(harness *h) {
     guint32 n = route(&h->routing, h->experts, 2, uses);
     for (guint32 i = 0; i < n; i++) /* what that step really missed */
       uses[i].missed = d->steps[0].map[uses[i].layer][uses[i].expert] == OCT_NO_INDEX;
-    oct_experts_used(h->experts, uses, n);
+    g_assert_true(oct_experts_used(h->experts, uses, n));
   }
   memmove(&d->steps[0], &d->steps[1], --d->n_steps * sizeof d->steps[0]);
 }
@@ -465,7 +465,7 @@ use(single *s, guint32 expert, guint32 times) {
   for (guint32 i = 0; i < times; i++) {
     oct_expert_use u = {.layer = 2, .expert = expert, .tokens = 1};
     u.missed = oct_experts_slot(s->experts, 2, expert) == OCT_NO_INDEX;
-    oct_experts_used(s->experts, &u, 1);
+    g_assert_true(oct_experts_used(s->experts, &u, 1));
   }
 }
 
@@ -590,7 +590,7 @@ test_long(void) {
     use.missed = oct_experts_slot(x, 4, e) == OCT_NO_INDEX;
     if (step % 10 == 9)
       g_assert_false(use.missed);
-    oct_experts_used(x, &use, 1);
+    g_assert_true(oct_experts_used(x, &use, 1));
   }
   check(x);
 }
