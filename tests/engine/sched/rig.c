@@ -34,6 +34,8 @@ on_ended(void *user, const oct_request_record *record) {
   if (q->n_ends++ > 0)
     fail(r, "a request ended twice");
   q->record = *record;
+  if (r->on_ended != NULL)
+    r->on_ended(r, q, r->user);
 }
 
 void
@@ -64,6 +66,11 @@ close_engines(rig *r) {
     r->on_finish(r, r->user);
   for (guint e = 0; e < r->n_engines && r->engines[e] != NULL; e++) {
     oct_engine_get_stats(r->engines[e], &r->stats[e]);
+    /* An engine that submits again at once after a breach is refused, and closes its instance
+     * before the FATAL event that says what it did. */
+    const char *why = oct_engine_down_reason(r->engines[e]);
+    if (!r->fatal && g_str_has_prefix(why, "the world is lost"))
+      fail(r, why);
     g_clear_pointer(&r->engines[e], oct_engine_free);
   }
 }
@@ -128,6 +135,8 @@ all_ended(const rig *r) {
 
 static void
 check(rig *r) {
+  if (r->on_turn != NULL)
+    r->on_turn(r, r->user);
   for (guint e = 0; r->check && e < r->n_engines; e++) {
     g_autoptr(GError) error = NULL;
     if (!oct_engine_check(r->engines[e], &error))
@@ -151,6 +160,9 @@ loop(oct_world *world, void *arg) {
     r->now = event.time_ns;
     if (r->n_events++ > r->events_max)
       fail(r, "too many events: the engine makes no progress");
+    /* What mock finds that an engine must not do. */
+    if (event.kind == OCT_EVENT_FAULT && event.fault->severity == OCT_SEVERITY_FATAL && !r->fatal)
+      fail(r, event.fault->message);
     if (r->on_event != NULL && !r->on_event(r, &event, r->user))
       continue;
     for (guint e = 0; e < r->n_engines && event.instance != 0; e++)

@@ -33,10 +33,13 @@ struct rig {
   oct_engine_stats stats[RIG_ENGINES_MAX]; /* when it had ended */
   GPtrArray *requests; /* rig_request, in the order added; arrivals are sorted by rig_run() */
   gboolean check;      /* oct_engine_check() after every event */
+  gboolean fatal;      /* a FATAL fault is part of the test; else it is a failure */
   gboolean (*on_event)(rig *r, const oct_event *event, void *user); /* before the engine sees it;
                                                                        FALSE: not handed on */
-  void (*on_finish)(rig *r, void *user);              /* the engines are still there */
-  guint (*route)(rig *r, const rig_request *request); /* NULL: request.engine */
+  void (*on_turn)(rig *r, void *user); /* after every turn and every event, before the check */
+  void (*on_ended)(rig *r, rig_request *request, void *user); /* from within the engine */
+  void (*on_finish)(rig *r, void *user);                      /* the engines are still there */
+  guint (*route)(rig *r, const rig_request *request);         /* NULL: request.engine */
   void *user;
   guint64 events_max; /* more is a hang */
   guint64 n_events;

