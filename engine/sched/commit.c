@@ -109,11 +109,19 @@ oct_request_end(oct_engine *engine, oct_request *r, oct_end_reason reason) {
 
 void
 oct_request_reap(oct_engine *engine, oct_request *r) {
-  if (r->n_ended < r->n)
+  if (r->n_ended < r->n || r->dead)
     return;
   for (guint32 c = 0; c < r->n; c++)
     if (r->seqs[c] != NULL && (r->seqs[c]->unfinished > 0 || r->seqs[c]->copies > 0))
       return;
+  oct_assert(engine->calls > 0);
+  r->dead = TRUE;
+  r->next_dead = engine->dead;
+  engine->dead = r;
+}
+
+static void
+bury(oct_engine *engine, oct_request *r) {
   if (r->prev != NULL)
     r->prev->next = r->next;
   else
@@ -123,6 +131,23 @@ oct_request_reap(oct_engine *engine, oct_request *r) {
   else
     engine->last = r->prev;
   oct_request_free(r);
+}
+
+void
+oct_engine_enter(oct_engine *engine) {
+  engine->calls++;
+}
+
+void
+oct_engine_leave(oct_engine *engine) {
+  oct_assert(engine->calls > 0);
+  if (--engine->calls > 0)
+    return;
+  while (engine->dead != NULL) {
+    oct_request *r = engine->dead;
+    engine->dead = r->next_dead;
+    bury(engine, r);
+  }
 }
 
 /* ---------------------------------------------------------------- tokens */
@@ -208,9 +233,11 @@ commit_slice(oct_engine *engine, const oct_flight *f, const oct_flight_slice *fs
     seq->done = fs->position + fs->n_tokens;
     seq->in_flight_out -= fs->samples;
     if (slice->flags & OCT_RESULT_FAILED) {
-      oct_request *r = seq->request;
-      oct_request_end(engine, r, OCT_END_FAILED);
-      oct_request_reap(engine, r);
+      /* What the slice wrote is not to be trusted either. Whoever has taken it already goes on: to
+       * send them back would let one bad request use up their retries. */
+      oct_kv_withdraw(engine, seq, fs->position);
+      oct_request_end(engine, seq->request, OCT_END_FAILED);
+      oct_request_reap(engine, seq->request);
       return;
     }
     take_tokens(engine, seq, ids + slice->tokens, fs->samples ? slice->n_accepted : 0);

@@ -140,6 +140,7 @@ oct_engine_new(oct_world *world, const oct_engine_config *config, GError **error
   e->n_domains = config->instance.parallel.data;
   e->page_tokens = config->instance.block_size * config->instance.parallel.decode_context;
   e->next_id = e->next_number = e->next_ticket = 1;
+  e->next_deadline_ns = OCT_TIME_NEVER;
   e->last_done_ns = 0;
   e->hash_key = (oct_hash_key){oct_mix64(config->seed), oct_mix64(config->seed + 1)};
   e->by_id = g_hash_table_new(g_int64_hash, g_int64_equal);
@@ -164,15 +165,18 @@ void
 oct_engine_free(oct_engine *e) {
   if (e == NULL)
     return;
+  oct_assert(e->calls == 0);
+  oct_engine_enter(e);
   if (e->instance != 0)
     oct_world_close(e->world, e->instance);
   if (e->transfers != NULL)
     oct_transfer_drop_all(e);
   e->draining = TRUE;
-  for (oct_request *r = e->first, *next; r != NULL; r = next) {
-    next = r->next;
+  for (oct_request *r = e->first; r != NULL; r = r->next)
     if (r->n_ended < r->n)
       oct_request_end(e, r, OCT_END_CANCELLED);
+  for (oct_request *r = e->first, *next; r != NULL; r = next) {
+    next = r->next;
     oct_request_free(r);
   }
   for (guint i = 0; e->transfers != NULL && i < e->transfers->len; i++)
@@ -288,7 +292,8 @@ oct_engine_submit(oct_engine *e, const oct_request_params *params, oct_request_i
   }
   oct_request *r = oct_request_new(e, params);
   e->stats.accepted++;
-  e->n_deadlines += r->deadline_ns > 0;
+  if (r->deadline_ns > 0)
+    e->next_deadline_ns = MIN(e->next_deadline_ns, r->deadline_ns);
   r->seqs[0]->domain = least_loaded_domain(e);
   oct_queue_push(e, r->seqs[0], FALSE);
   if (e->config.log != NULL)
@@ -299,24 +304,29 @@ oct_engine_submit(oct_engine *e, const oct_request_params *params, oct_request_i
   return TRUE;
 }
 
-static gboolean
-end_by_id(oct_engine *e, oct_request_id id, oct_end_reason reason) {
+gboolean
+oct_engine_cancel(oct_engine *e, oct_request_id id) {
   oct_request *r = g_hash_table_lookup(e->by_id, &id);
   if (r == NULL)
     return FALSE;
-  oct_request_end(e, r, reason);
+  oct_engine_enter(e);
+  oct_request_end(e, r, OCT_END_CANCELLED);
   oct_request_reap(e, r);
+  oct_engine_leave(e);
   return TRUE;
 }
 
 gboolean
-oct_engine_cancel(oct_engine *e, oct_request_id id) {
-  return end_by_id(e, id, OCT_END_CANCELLED);
-}
-
-gboolean
-oct_engine_stop(oct_engine *e, oct_request_id id) {
-  return end_by_id(e, id, OCT_END_STOP);
+oct_engine_stop(oct_engine *e, oct_request_id id, guint32 choice) {
+  oct_request *r = g_hash_table_lookup(e->by_id, &id);
+  if (r == NULL || choice >= r->n || r->seqs[choice] == NULL ||
+      r->seqs[choice]->state == OCT_SEQ_ENDED || !r->forked)
+    return FALSE;
+  oct_engine_enter(e);
+  oct_seq_end(e, r->seqs[choice], OCT_END_STOP);
+  oct_request_reap(e, r);
+  oct_engine_leave(e);
+  return TRUE;
 }
 
 void
@@ -349,6 +359,7 @@ opened(oct_engine *e, const oct_capabilities *c) {
 
 void
 oct_engine_event(oct_engine *e, const oct_event *event) {
+  oct_engine_enter(e);
   e->now = MAX(e->now, event->time_ns);
   switch (event->kind) {
   case OCT_EVENT_OPENED:
@@ -377,26 +388,29 @@ oct_engine_event(oct_engine *e, const oct_event *event) {
   }
   if (e->lost[0] != '\0')
     oct_instance_recover(e, e->lost_fatal);
+  oct_engine_leave(e);
 }
 
 /* ---------------------------------------------------------------- the turn */
 
-/* Ends requests whose deadline has passed; returns the earliest that has not. */
+/* Ends requests whose deadline has passed; returns the earliest that has not. O(live requests), but
+ * only when a deadline passes, be it of a request that has ended since. */
 static oct_time
 time_out(oct_engine *e) {
-  oct_time earliest = OCT_TIME_NEVER;
-  for (oct_request *r = e->first, *next; r != NULL && e->n_deadlines > 0; r = next) {
-    next = r->next;
+  if (e->next_deadline_ns > e->now)
+    return e->next_deadline_ns;
+  e->next_deadline_ns = OCT_TIME_NEVER;
+  for (oct_request *r = e->first; r != NULL; r = r->next) {
     if (r->deadline_ns == 0 || r->n_ended == r->n)
       continue;
     if (r->deadline_ns > e->now) {
-      earliest = MIN(earliest, r->deadline_ns);
+      e->next_deadline_ns = MIN(e->next_deadline_ns, r->deadline_ns);
       continue;
     }
     oct_request_end(e, r, OCT_END_TIMED_OUT);
     oct_request_reap(e, r);
   }
-  return earliest;
+  return e->next_deadline_ns;
 }
 
 static oct_time
@@ -424,6 +438,7 @@ submit_steps(oct_engine *e, oct_time horizon) {
 
 oct_time
 oct_engine_turn(oct_engine *e, oct_time now, oct_time horizon) {
+  oct_engine_enter(e);
   e->now = MAX(e->now, now);
   oct_time wake = time_out(e);
   if (e->state == OCT_ENGINE_SERVING) {
@@ -439,6 +454,7 @@ oct_engine_turn(oct_engine *e, oct_time now, oct_time horizon) {
   }
   if (e->lost[0] != '\0')
     oct_instance_recover(e, e->lost_fatal);
+  oct_engine_leave(e);
   return wake;
 }
 

@@ -71,8 +71,9 @@ typedef struct oct_request_record {
   gint64 longest_gap_ns; /* longest time between two tokens of one choice; 0 below two tokens */
 } oct_request_record;
 
-/* What the engine tells its owner, from within turn() and event(). No call back into the engine
- * from here, except oct_engine_submit() and oct_engine_cancel() from ended(). Either may be NULL.
+/* What the engine tells its owner, from within turn(), event(), cancel() and stop(). Either may be
+ * NULL. From here oct_engine_submit(), oct_engine_cancel() and oct_engine_stop() may be called, of
+ * this request or any other; no other function of this engine.
  */
 typedef struct oct_listener {
   void *user;
@@ -163,8 +164,9 @@ gboolean oct_engine_submit(oct_engine *engine, const oct_request_params *params,
                            GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* Ends a request in whatever state, with ended() before it returns. FALSE: no such live request. */
 gboolean oct_engine_cancel(oct_engine *engine, oct_request_id id);
-/* Ends a request as OCT_END_STOP: for stop strings, which the text layer finds. */
-gboolean oct_engine_stop(oct_engine *engine, oct_request_id id);
+/* Ends one choice of a request as OCT_END_STOP: for stop strings, which the text layer finds. The
+ * others go on. FALSE: no such live choice. */
+gboolean oct_engine_stop(oct_engine *engine, oct_request_id id, guint32 choice);
 /* Hands over an event of this engine's instance. */
 void oct_engine_event(oct_engine *engine, const oct_event *event);
 /* Does all that is due at `now`. No input will come before `horizon` (the driver's next arrival or

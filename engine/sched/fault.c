@@ -1,9 +1,11 @@
 /* What goes wrong, by severity: a request, a step, the instance, the world.
  *
- * After a failed step its sequences are void: what they wrote is withdrawn from the prefix index,
+ * After a failed step all that it and the steps behind it were to write is withdrawn from the
+ * prefix index, also what a sequence that has ended since has left there. Its sequences are void:
  * results of steps in flight that still name them are dropped, and they start again from their
- * first token (the tokens already handed out stay). So are sequences that took a page which the
- * failed step was to write. Others go on: one bad request never kills another (invariant 5). */
+ * first token (the tokens already handed out stay). So are sequences that took from the index what
+ * the failed step was to write, wherever they are: running, loading or on their way to the host.
+ * Others go on: one bad request never kills another (invariant 5). */
 #include <string.h>
 
 #include "engine/sched/internal.h"
@@ -11,15 +13,12 @@
 /* ---------------------------------------------------------------- steps */
 
 static void
-make_void(oct_engine *engine, oct_seq *seq, guint32 from, gboolean retry) {
+make_void(oct_engine *engine, oct_seq *seq, gboolean retry) {
   if (!retry || seq->retries >= engine->config.retries_max) {
-    oct_request *r = seq->request;
-    oct_kv_withdraw(engine, seq, from);
-    oct_request_end(engine, r, OCT_END_FAILED);
+    oct_request_end(engine, seq->request, OCT_END_FAILED);
     return;
   }
   seq->retries++;
-  oct_kv_withdraw(engine, seq, from);
   seq->void_until = seq->last_step;
   seq->in_flight_out = 0;
   seq->no_offload = TRUE;
@@ -31,20 +30,30 @@ make_void(oct_engine *engine, oct_seq *seq, guint32 from, gboolean retry) {
     oct_preempt_finish(engine, seq);
 }
 
+/* What waits on the host was copied from what was never written: back to its first token. It keeps
+ * its place in the queue. */
+static void
+forget_host(oct_engine *engine, oct_seq *seq) {
+  oct_kv_release_host(engine, seq);
+  oct_seq_rewind(seq);
+  engine->domains[seq->domain].blocked = FALSE;
+}
+
 /* Sequences that took from the index what step `number` or a later one was to write: what later
- * steps write may rest on it. A reload in flight ends first. */
+ * steps write may rest on it. Copies in flight end first. */
 static void
 void_dependents(oct_engine *engine, guint64 number) {
-  for (oct_request *r = engine->first, *next; r != NULL; r = next) {
-    next = r->next;
+  for (oct_request *r = engine->first; r != NULL; r = r->next) {
     for (guint32 c = 0; c < r->n; c++) {
       oct_seq *seq = r->seqs[c];
       if (seq == NULL || seq->depends_on < number || seq->void_until >= number)
         continue;
       if (seq->state == OCT_SEQ_RUNNING || seq->state == OCT_SEQ_PREEMPTING)
-        make_void(engine, seq, 0, TRUE);
-      else if (seq->state == OCT_SEQ_RELOADING)
-        seq->reload_void = TRUE;
+        make_void(engine, seq, TRUE);
+      else if (seq->state == OCT_SEQ_RELOADING || seq->state == OCT_SEQ_OFFLOADING)
+        seq->copies_void = TRUE;
+      else if (seq->state == OCT_SEQ_WAITING && seq->on_host)
+        forget_host(engine, seq);
     }
     oct_request_reap(engine, r);
   }
@@ -60,6 +69,7 @@ step_failed(oct_engine *engine, const oct_fault *fault) {
   engine->first_flight = (engine->first_flight + 1) % OCT_DEPTH_MAX;
   engine->n_flights--;
   engine->completed = f->number;
+  oct_kv_withdraw_from(engine, f->number);
   oct_kv_complete(engine);
   oct_residency_step_failed(engine, f->number);
   engine->last_done_ns = engine->now;
@@ -69,17 +79,10 @@ step_failed(oct_engine *engine, const oct_fault *fault) {
     if (seq->state == OCT_SEQ_ENDED)
       oct_seq_leave(engine, seq);
     else if (f->number > seq->void_until)
-      make_void(engine, seq, f->slices[i].position, fault->retryable != 0);
+      make_void(engine, seq, fault->retryable != 0);
     else if (seq->state == OCT_SEQ_PREEMPTING && seq->unfinished == 0)
       oct_preempt_finish(engine, seq);
-  }
-  for (guint32 i = 0; i < f->n_slices; i++) {
-    /* A request of several choices is in the step several times: reap it at its last one. */
-    gboolean again = FALSE;
-    for (guint32 j = i + 1; j < f->n_slices && !again; j++)
-      again = f->slices[j].seq->request == f->slices[i].seq->request;
-    if (!again)
-      oct_request_reap(engine, f->slices[i].seq->request);
+    oct_request_reap(engine, seq->request);
   }
   void_dependents(engine, f->number);
 }
@@ -100,16 +103,14 @@ unhook(oct_engine *engine, oct_seq *seq) {
   seq->n_pages = seq->announced = seq->n_indexed = 0;
   memset(seq->first_live, 0, sizeof seq->first_live);
   seq->has_state = seq->on_host = seq->offloading = FALSE;
-  seq->no_offload = seq->reload_void = FALSE;
+  seq->no_offload = seq->copies_void = FALSE;
   for (guint32 g = 0; g < OCT_GROUPS; g++)
     seq->restore[g] = OCT_POOL_NONE;
   seq->last_step = seq->epoch = seq->depends_on = seq->void_until = 0;
   if (seq->state == OCT_SEQ_ENDED)
     return;
   if (seq->state == OCT_SEQ_WAITING) { /* its queue entry stays */
-    seq->sched = seq->done = 0;
-    seq->target =
-        seq->request->forked ? seq->request->prompt + seq->n_out : seq->request->prompt - 1;
+    oct_seq_rewind(seq);
     return;
   }
   seq->retries++;
@@ -152,8 +153,7 @@ oct_instance_recover(oct_engine *engine, gboolean fatal) {
   engine->state = OCT_ENGINE_RECOVERING;
   if (fatal || !oct_instance_open(engine, &error))
     engine->state = OCT_ENGINE_DEAD;
-  for (oct_request *r = engine->first, *next; r != NULL; r = next) {
-    next = r->next;
+  for (oct_request *r = engine->first; r != NULL; r = r->next) {
     gboolean spent = engine->state == OCT_ENGINE_DEAD;
     for (guint32 c = 0; c < r->n; c++)
       spent |= r->seqs[c] != NULL && r->seqs[c]->retries > engine->config.retries_max;

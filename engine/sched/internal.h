@@ -59,17 +59,16 @@ typedef struct oct_seq {
   guint64 epoch;      /* latest step that may touch its memory: copies included */
   guint64 depends_on; /* latest step that wrote a page or snapshot it took from the prefix index */
   guint32 retries;
-  guint64 void_until; /* results of steps up to this one are dropped (a fault made them void) */
-  gboolean
-      reload_void; /* what it is reloading beside is in doubt: start again when the copies end */
-  gboolean no_offload; /* its cache is not to be trusted: leaves by recomputation */
-  gboolean counted;    /* admitted once: prefix statistics are taken */
-  gboolean offloading; /* an offload in flight: host[] is held too */
-  gboolean on_host;    /* WAITING with its pages in host[] */
-  guint32 weight;      /* sequences it stands for in its domain's running count */
-  guint32 run_index;   /* in domain.running, OCT_NO_INDEX outside */
-  guint32 heap_index;  /* in domain.queue, OCT_NO_INDEX outside */
-  gint32 rank_class;   /* queue order: class, then rank, then arrival order */
+  guint64 void_until;   /* results of steps up to this one are dropped (a fault made them void) */
+  gboolean copies_void; /* what is being copied is in doubt: starts again when the copies end */
+  gboolean no_offload;  /* its cache is not to be trusted: leaves by recomputation */
+  gboolean counted;     /* admitted once: prefix statistics are taken */
+  gboolean offloading;  /* an offload in flight: host[] is held too */
+  gboolean on_host;     /* WAITING with its pages in host[] */
+  guint32 weight;       /* sequences it stands for in its domain's running count */
+  guint32 run_index;    /* in domain.running, OCT_NO_INDEX outside */
+  guint32 heap_index;   /* in domain.queue, OCT_NO_INDEX outside */
+  gint32 rank_class;    /* queue order: class, then rank, then arrival order */
   gint64 rank;
   /* Pages: table[g][i] for page groups, table[g][0] for state groups. host[g] likewise. */
   guint32 n_pages, page_capacity;
@@ -115,6 +114,8 @@ struct oct_request {
   gint32 top_k;
   float temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
   oct_request *next, *prev; /* engine's list of live requests, in order of arrival */
+  gboolean dead;            /* on the engine's list of those to be freed */
+  oct_request *next_dead;
 };
 
 /* A binary heap of waiting sequences. */
@@ -194,10 +195,12 @@ struct oct_engine {
   guint32 *free_slots, n_free_slots, n_slots;
   oct_hash_key hash_key;
 
-  oct_request *first, *last; /* live requests */
+  oct_request *first, *last; /* live requests, and dead ones until the outermost call returns */
+  oct_request *dead;
+  guint32 calls; /* public calls on the stack: a listener may call back */
   oct_request_id next_id;
-  GHashTable *by_id;   /* looked up only, never iterated */
-  guint32 n_deadlines; /* live requests that have one */
+  GHashTable *by_id;         /* looked up only, never iterated */
+  oct_time next_deadline_ns; /* no live request has an earlier one; it may be of one that ended */
   guint64 queued_requests, queued_tokens;
   GHashTable *shares; /* policy/priority.c */
   double mean_output; /* running mean of output lengths, for expected growth */
@@ -274,6 +277,9 @@ void oct_kv_release_host(oct_engine *engine, oct_seq *seq);
 void oct_kv_index(oct_engine *engine, oct_seq *seq, guint32 tokens, guint64 step);
 /* Withdraws what the sequence offered at or above token `from`. */
 void oct_kv_withdraw(oct_engine *engine, oct_seq *seq, guint32 from);
+/* Withdraws all that step `step` or a later one was to write, whoever offered it: also what a
+ * sequence that has ended since left behind. */
+void oct_kv_withdraw_from(oct_engine *engine, guint64 step);
 /* Sliding windows: gives up pages that no token at or after `position` can see. */
 void oct_kv_slide(oct_engine *engine, oct_seq *seq, guint32 position);
 void oct_kv_complete(oct_engine *engine);
@@ -302,7 +308,9 @@ void oct_seq_enter(oct_engine *engine, oct_seq *seq, guint32 weight);
 void oct_seq_leave(oct_engine *engine, oct_seq *seq);
 /* The sequence has left its unfinished steps: releases or offloads it. */
 void oct_preempt_finish(oct_engine *engine, oct_seq *seq);
-/* Back to the queue, to be computed from its first token. */
+/* All of it is to be computed from its first token, its output so far included. */
+void oct_seq_rewind(oct_seq *seq);
+/* Back to the queue, rewound. */
 void oct_seq_restart(oct_engine *engine, oct_seq *seq);
 void oct_preempt(oct_engine *engine, oct_seq *seq);
 /* i-th unfinished step, oldest first. */
@@ -323,8 +331,11 @@ gboolean oct_memory_coming(const oct_engine *engine, guint32 domain);
 void oct_commit_step(oct_engine *engine, const oct_event *event);
 void oct_seq_end(oct_engine *engine, oct_seq *seq, oct_end_reason reason);
 void oct_request_end(oct_engine *engine, oct_request *request, oct_end_reason reason);
-/* Frees the request if nothing in flight names it any more. */
+/* Has the request freed if nothing in flight names it any more: not before the outermost public
+ * call returns, since loops over requests and slices are on the stack while listeners run. */
 void oct_request_reap(oct_engine *engine, oct_request *request);
+void oct_engine_enter(oct_engine *engine);
+void oct_engine_leave(oct_engine *engine);
 /* Books of one finished step: histograms, estimates, log. Shared with forward.c. */
 void oct_step_account(oct_engine *engine, const oct_flight *flight, oct_time start_ns,
                       oct_time end_ns);

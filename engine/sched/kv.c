@@ -206,6 +206,13 @@ oct_kv_index(oct_engine *engine, oct_seq *seq, guint32 tokens, guint64 step) {
 }
 
 void
+oct_kv_withdraw_from(oct_engine *engine, guint64 step) {
+  for (guint32 d = 0; d < engine->n_domains; d++)
+    for (guint32 g = 0; g < engine->n_groups; g++)
+      oct_pool_withdraw_from(engine->domains[d].device[g], step);
+}
+
+void
 oct_kv_withdraw(oct_engine *engine, oct_seq *seq, guint32 from) {
   oct_kv_domain *d = &engine->domains[seq->domain];
   for (guint32 g = 0; g < engine->n_groups; g++) {

@@ -61,13 +61,16 @@ oct_memory_coming(const oct_engine *engine, guint32 domain) {
 }
 
 void
+oct_seq_rewind(oct_seq *seq) {
+  const oct_request *r = seq->request;
+  seq->sched = seq->done = seq->in_flight_out = 0;
+  seq->target = r->forked ? r->prompt + seq->n_out : r->prompt - 1;
+  seq->depends_on = 0;
+}
+
+void
 oct_seq_restart(oct_engine *engine, oct_seq *seq) {
-  seq->sched = seq->done = 0;
-  seq->in_flight_out = 0;
-  seq->target = seq->request->prompt + seq->n_out;
-  if (!seq->request->forked)
-    seq->target = seq->request->prompt - 1;
-  seq->weight = seq->choice == 0 && !seq->request->forked ? seq->request->n : 1;
+  oct_seq_rewind(seq);
   oct_seq_set_state(seq, OCT_SEQ_WAITING);
   oct_queue_push(engine, seq, TRUE);
 }
@@ -86,12 +89,22 @@ oct_preempt(oct_engine *engine, oct_seq *seq) {
     oct_preempt_finish(engine, seq);
 }
 
+/* Whether what the sequence holds is worth copying to the host: it is what a step has computed. A
+ * snapshot that has not been restored into the sequence's own state yet stays in the prefix cache
+ * anyway. */
+static gboolean
+may_offload(const oct_engine *engine, const oct_seq *seq) {
+  gboolean restores =
+      engine->first_state_group >= 0 && seq->restore[engine->first_state_group] != OCT_POOL_NONE;
+  return engine->config.preemption != OCT_PREEMPT_RECOMPUTE && !engine->policy->always_recompute &&
+         !seq->no_offload && !restores && seq->sched > 0;
+}
+
 void
 oct_preempt_finish(oct_engine *engine, oct_seq *seq) {
   oct_assert(seq->state == OCT_SEQ_PREEMPTING && seq->unfinished == 0 && seq->in_flight_out == 0);
   oct_seq_leave(engine, seq);
-  if (engine->config.preemption != OCT_PREEMPT_RECOMPUTE && !engine->policy->always_recompute &&
-      !seq->no_offload && seq->sched > 0 && oct_transfer_offload(engine, seq))
+  if (may_offload(engine, seq) && oct_transfer_offload(engine, seq))
     return;
   engine->domains[seq->domain].n_preempting--;
   seq->no_offload = FALSE;
@@ -387,7 +400,8 @@ fork_child(oct_engine *engine, oct_seq *trunk, guint32 choice) {
   child->sched = child->done = trunk->sched;
   child->computed_max = trunk->sched;
   child->counted = TRUE;
-  child->depends_on = MAX(trunk->depends_on, trunk->last_step);
+  /* Its pages and state are copied by this step, in which it may have no slice yet. */
+  child->depends_on = engine->next_number;
   oct_seq_set_state(child, OCT_SEQ_RUNNING);
   oct_seq_enter(engine, child, 1);
 }

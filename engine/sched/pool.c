@@ -244,6 +244,13 @@ oct_pool_withdraw(oct_pool *pool, guint32 i) {
     move(pool, i, OCT_ITEM_FREE);
 }
 
+void
+oct_pool_withdraw_from(oct_pool *pool, guint64 step) {
+  for (guint32 i = 0; i < pool->n; i++)
+    if (pool->items[i].indexed && pool->items[i].writer >= step)
+      oct_pool_withdraw(pool, i);
+}
+
 guint32
 oct_pool_find(const oct_pool *pool, oct_hash128 key) {
   guint32 at = probe(pool, key);

@@ -62,6 +62,8 @@ void oct_pool_complete(oct_pool *pool, guint64 completed);
 gboolean oct_pool_index(oct_pool *pool, guint32 item, oct_hash128 key, guint64 step);
 /* The item can no longer be found; a CACHED one becomes free. */
 void oct_pool_withdraw(oct_pool *pool, guint32 item);
+/* The same for every item that step `step` or a later one was to write: they failed. O(items). */
+void oct_pool_withdraw_from(oct_pool *pool, guint64 step);
 guint32 oct_pool_find(const oct_pool *pool, oct_hash128 key);
 /* Most recently used end of the LRU, for a CACHED item that a lookup used without taking. */
 void oct_pool_touch(oct_pool *pool, guint32 item);

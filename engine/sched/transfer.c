@@ -147,6 +147,8 @@ static void
 offloaded(oct_engine *engine, oct_transfer *t, gboolean failed) {
   oct_seq *seq = t->seq;
   oct_kv_domain *d = &engine->domains[seq->domain];
+  failed |= seq->copies_void;
+  seq->copies_void = FALSE;
   for (guint i = 0; !failed && i < t->items->len; i++) {
     const oct_transfer_item *it = &g_array_index(t->items, oct_transfer_item, i);
     guint32 end = (it->index + 1) * engine->page_tokens;
@@ -215,8 +217,8 @@ reloaded(oct_engine *engine, oct_transfer *t, gboolean failed) {
     return;
   }
   d->n_reloading--;
-  if (failed || seq->reload_void) {
-    seq->reload_void = FALSE;
+  if (failed || seq->copies_void) {
+    seq->copies_void = FALSE;
     oct_seq_leave(engine, seq);
     oct_kv_release_device(engine, seq, seq->epoch);
     oct_seq_restart(engine, seq);
