@@ -176,7 +176,7 @@ test_learns(void) {
 static void
 test_tokens(void) {
   static const guint32 slots[] = {0, 1, 2, 5, 8};
-  run first;
+  run first = {0};
   for (guint i = 0; i < G_N_ELEMENTS(slots); i++) {
     run r;
     run_init(&r, "mixtral-8x7b", slots[i], 2);
