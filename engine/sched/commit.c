@@ -295,15 +295,34 @@ oct_step_account(oct_engine *engine, const oct_flight *f, oct_time start_ns, oct
   oct_log_end(log);
 }
 
+/* Whether the result answers the step: a token for every slice that samples, unless it failed. A
+ * sequence without its token would neither decode nor prefill, for ever. */
+static gboolean
+answers(const oct_flight *f, const oct_step_result *result) {
+  if (result->n_slices != f->n_slices)
+    return FALSE;
+  const oct_slice_result *slices = oct_result_slices(result);
+  for (guint32 i = 0; i < f->n_slices; i++) {
+    if (!f->slices[i].samples || (slices[i].flags & OCT_RESULT_FAILED) != 0)
+      continue;
+    if (slices[i].n_accepted != 1 || slices[i].tokens >= result->n_tokens)
+      return FALSE;
+  }
+  return TRUE;
+}
+
 void
 oct_commit_step(oct_engine *engine, const oct_event *event) {
-  if (engine->n_flights == 0 || oct_flight_at(engine, 0)->number != event->number ||
-      event->result == NULL || event->result->n_slices != oct_flight_at(engine, 0)->n_slices) {
+  oct_flight *f = engine->n_flights > 0 ? oct_flight_at(engine, 0) : NULL;
+  if (f == NULL || f->number != event->number) {
     oct_instance_lost(engine, "a step ended that is not the oldest in flight");
     return;
   }
   const oct_step_result *result = event->result;
-  oct_flight *f = oct_flight_at(engine, 0);
+  if (!answers(f, result)) {
+    oct_instance_lost(engine, "a step's result does not answer its slices");
+    return;
+  }
   engine->first_flight = (engine->first_flight + 1) % OCT_DEPTH_MAX;
   engine->n_flights--;
   engine->completed = f->number;

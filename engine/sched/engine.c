@@ -371,7 +371,8 @@ oct_engine_event(oct_engine *e, const oct_event *event) {
     break;
   case OCT_EVENT_STEP_DONE:
     oct_commit_step(e, event);
-    e->reopen_attempts = 0;
+    if (e->lost[0] == '\0')
+      e->reopen_attempts = 0;
     break;
   case OCT_EVENT_COPY_DONE:
     if (!oct_residency_copied(e, event->number, event->failed != 0))

@@ -101,7 +101,9 @@ typedef struct oct_engine_config {
       long_prefill_threshold; /* a prefill chunk is at most this long while others wait; 0 = off */
   gint64 decode_gap_max_ns;   /* stage-aware: longest time decodes are held up by prefill */
   gint64 step_deadline_ns;    /* a step that takes longer has hung; 0 = none */
-  guint32 retries_max;        /* times a request is run again after faults before it fails */
+  /* Times a request is run again after faults before it fails. A lost instance is reopened up to
+   * once more often than that without a step that ends well in between. */
+  guint32 retries_max;
   guint32 queue_max;          /* waiting requests; 0 = OCT_LIMIT_QUEUE_REQUESTS */
   guint64 queue_tokens_max;   /* their prompt tokens together; 0 = OCT_LIMIT_QUEUE_TOKENS */
   gboolean no_forward;        /* never fast-forward */

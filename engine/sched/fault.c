@@ -148,8 +148,10 @@ oct_instance_recover(oct_engine *engine, gboolean fatal) {
     }
   }
   g_autoptr(GError) error = NULL;
+  /* Once more than a request is run again: one that takes its instance down each time is out of it
+   * by then, and the others go on. */
   engine->reopen_attempts++;
-  fatal |= engine->reopen_attempts > engine->config.retries_max;
+  fatal |= engine->reopen_attempts > (guint64)engine->config.retries_max + 1;
   engine->state = OCT_ENGINE_RECOVERING;
   if (fatal || !oct_instance_open(engine, &error))
     engine->state = OCT_ENGINE_DEAD;
