@@ -245,6 +245,13 @@ start_opening(oct_timer *timer) {
   sim_op_queue(op);
 }
 
+/* Jobs that an instance may have at one time, without copies. */
+static guint32
+job_count(const oct_instance_config *config) {
+  guint32 stages = config->parallel.pipeline;
+  return stages + (stages > 1 ? config->depth : 0);
+}
+
 static gboolean
 check_config(const sim_world *world, const oct_instance_config *config, GError **error) {
   guint gpus = oct_platform_gpus(world->platform);
@@ -263,10 +270,10 @@ check_config(const sim_world *world, const oct_instance_config *config, GError *
       return FALSE;
     }
   }
-  if (world->n_stages + config->parallel.pipeline > SIM_STAGES_MAX) {
+  if (world->n_jobs + job_count(config) > SIM_JOBS_MAX) {
     g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG,
-                "%u pipeline stages would be open, limit %d",
-                world->n_stages + config->parallel.pipeline, SIM_STAGES_MAX);
+                "stages and steps of all instances would be %u, limit %d",
+                world->n_jobs + job_count(config), SIM_JOBS_MAX);
     return FALSE;
   }
   return TRUE;
@@ -325,7 +332,7 @@ sim_open(oct_world *base, const oct_instance_config *config, guint32 *instance, 
   sim_instance *in = make_instance(world, config, cost);
   g_ptr_array_add(world->instances, in);
   in->id = world->instances->len;
-  world->n_stages += in->n_stages;
+  world->n_jobs += job_count(config);
   in->open_timer.fire = start_opening;
   in->open_timer.owner = in;
   oct_timers_arm(&world->timers, &in->open_timer, world->now_ns);
@@ -383,7 +390,7 @@ sim_close(oct_world *base, guint32 instance) {
   if (in == NULL)
     return;
   sim_instance_stop(in);
-  world->n_stages -= in->n_stages;
+  world->n_jobs -= job_count(&in->config);
   g_ptr_array_index(world->instances, instance - 1) = NULL;
   sim_instance_free(in);
 }

@@ -14,10 +14,10 @@
 #include "backends/simgrid/solver.h"
 #include "backends/simgrid/timers.h"
 
-/* Live jobs at most: three queues per GPU, a stage and a send per stage, transfers. */
-#define SIM_STAGES_MAX    128 /* over all open instances */
+/* Live jobs at most: three queues per GPU, a stage's step and a step's send, transfers. */
+#define SIM_JOBS_MAX      256 /* of open instances: stages, and with several of them sends */
 #define SIM_TRANSFERS_MAX 64  /* at one time */
-#define SIM_LANES         (3 * OCT_PROFILE_GPUS_MAX + 2 * SIM_STAGES_MAX + SIM_TRANSFERS_MAX)
+#define SIM_LANES         (3 * OCT_PROFILE_GPUS_MAX + SIM_JOBS_MAX + SIM_TRANSFERS_MAX)
 
 typedef struct sim_world sim_world;
 typedef struct sim_instance sim_instance;
@@ -181,7 +181,7 @@ struct sim_world {
   gint woken;           /* atomic */
   gboolean dead;        /* an engine has broken the contract */
   GPtrArray *instances; /* by id - 1; NULL = closed */
-  guint32 n_stages;     /* of open instances */
+  guint32 n_jobs;       /* that open instances may have at one time */
   sim_queue *queues;    /* [gpus * SIM_DIRECTIONS] */
   sim_part *free_parts;
   sim_op *free_ops;

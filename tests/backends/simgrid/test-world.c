@@ -121,6 +121,23 @@ config_body(oct_world *world, gpointer out G_GNUC_UNUSED) {
   rig.devices[1] = 1;
   rig.config.parallel.tensor = 3;
   refuse_open(&rig, "3");
+  /* So many pipelines that the solver could run out of lanes. */
+  guint32 ids[5];
+  rig.config.parallel = tensor(1);
+  rig.config.parallel.pipeline = 2;
+  rig.config.depth = 60;
+  for (guint i = 0; i < 4; i++) {
+    g_autoptr(GError) error = NULL;
+    gboolean taken = oct_world_open(world, &rig.config, &ids[i], &error);
+    g_assert_no_error(error);
+    g_assert_true(taken);
+  }
+  refuse_open(&rig, "would be 310, limit 256");
+  oct_world_close(world, ids[0]);
+  gboolean taken = oct_world_open(world, &rig.config, &ids[4], NULL);
+  g_assert_true(taken);
+  for (guint i = 1; i < 5; i++)
+    oct_world_close(world, ids[i]);
   sim_rig_clear(&rig);
 }
 
