@@ -10,9 +10,10 @@
  * they come back each rank reads its share and gathers the rest over NVLink, where it joins all
  * ranks.
  *
- * Order. A BESIDE op waits for the last unfinished step that uses its pages (the shadow knows) and
- * for the AFTER copies outstanding when it was submitted. Those are the only copies whose end
- * nobody else tells; the engine leases both ends of a BESIDE copy until its event.
+ * Order. A BESIDE op waits for the last unfinished step that uses its pages (the shadow knows), for
+ * the AFTER copies outstanding when it was submitted, and for an earlier BESIDE op that writes what
+ * it reads. A BEFORE op from the host waits for such steps, and for earlier AFTER copies to the
+ * host. The other BEFORE ops and the AFTER ops begin when their stage says so (step.c).
  */
 #include "backends/simgrid/internal.h"
 
