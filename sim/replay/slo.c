@@ -74,6 +74,10 @@ gboolean
 oct_slo_parse(oct_slo *slo, const char *text, GError **error) {
   g_auto(GStrv) parts = g_strsplit(text, ",", -1);
   oct_slo_init(slo);
+  if (parts[0] == NULL) {
+    g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION, "slo: no objective is given");
+    return FALSE;
+  }
   for (char **part = parts; *part != NULL; part++) {
     char *equals = strchr(*part, '=');
     oct_slo_item item = {0};

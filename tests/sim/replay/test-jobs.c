@@ -1,0 +1,96 @@
+/* Work in child processes. */
+#include "sim/replay/jobs.h"
+
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct plan {
+  guint bad;
+  int how; /* 0 = an error, 1 = killed, 2 = ends without a word */
+} plan;
+
+static json_t *
+square(void *user, guint index, GError **error) {
+  const plan *p = user;
+  if (p == NULL || index != p->bad)
+    return json_pack("{s:i, s:s}", "square", (int)(index * index), "text", "\"quoted\"\n");
+  if (p->how == 0) {
+    g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION, "the sky is %s", "low");
+    return NULL;
+  }
+  if (p->how == 1)
+    kill(getpid(), SIGKILL);
+  _exit(3);
+}
+
+static guint told;
+
+static void
+tell(void *user, guint n_done) {
+  (void)user;
+  g_assert_cmpuint(n_done, ==, ++told);
+}
+
+static void
+test_results(void) {
+  json_t *results[10];
+  g_autoptr(GError) error = NULL;
+  told = 0;
+  g_assert_true(oct_jobs_run(10, square, NULL, tell, results, &error));
+  g_assert_no_error(error);
+  g_assert_cmpuint(told, ==, 10);
+  for (int i = 0; i < 10; i++) {
+    g_assert_cmpint(json_integer_value(json_object_get(results[i], "square")), ==, i * i);
+    g_assert_cmpstr(json_string_value(json_object_get(results[i], "text")), ==, "\"quoted\"\n");
+    json_decref(results[i]);
+  }
+}
+
+static void
+test_failures(void) {
+  static const char *const parts[] = {"the sky is low", "signal 9", "status 3"};
+  for (int how = 0; how < 3; how++) {
+    plan p = {.bad = 3, .how = how};
+    json_t *results[6];
+    g_autoptr(GError) error = NULL;
+    g_assert_false(oct_jobs_run(6, square, &p, NULL, results, &error));
+    g_assert_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_CHILD);
+    g_assert_nonnull(strstr(error->message, "configuration 4"));
+    g_assert_nonnull(strstr(error->message, parts[how]));
+    for (int i = 0; i < 6; i++)
+      g_assert_null(results[i]);
+  }
+}
+
+static json_t *
+large(void *user, guint index, GError **error) {
+  (void)user;
+  (void)index;
+  (void)error;
+  json_t *list = json_array();
+  for (int i = 0; i < 200000; i++)
+    json_array_append_new(list, json_integer(i));
+  return list;
+}
+
+/* More than a pipe holds, from two children at once. */
+static void
+test_large(void) {
+  json_t *results[3];
+  g_autoptr(GError) error = NULL;
+  g_assert_true(oct_jobs_run(3, large, NULL, NULL, results, &error));
+  for (int i = 0; i < 3; i++) {
+    g_assert_cmpuint(json_array_size(results[i]), ==, 200000);
+    json_decref(results[i]);
+  }
+}
+
+int
+main(int argc, char **argv) {
+  g_test_init(&argc, &argv, NULL);
+  g_test_add_func("/replay/jobs/results-come-by-number", test_results);
+  g_test_add_func("/replay/jobs/a-childs-failure-is-told", test_failures);
+  g_test_add_func("/replay/jobs/large-results-come-whole", test_large);
+  return g_test_run();
+}
