@@ -325,16 +325,24 @@ copy_end(const oct_shadow *s, const oct_copy *c, gboolean to) {
   return &shadow_pool(s, tier, c->domain, c->group)->units[to ? c->to : c->from];
 }
 
+/* Where the copy reads: a place of this shadow, or with a peer of the peer's device. */
+static unit *
+source_unit(const oct_shadow *s, const oct_shadow *peer, guint32 peer_domain, const oct_copy *c,
+            unit_pool **pool) {
+  *pool = peer != NULL ? shadow_pool(peer, OCT_TIER_DEVICE, (guint16)peer_domain, c->group)
+                       : shadow_pool(s, (oct_tier)c->from_tier, c->domain, c->group);
+  return &(*pool)->units[c->from];
+}
+
 static void
-copy_content(oct_shadow *s, const oct_copy *c) {
-  const unit *from = copy_end(s, c, FALSE);
+copy_content(oct_shadow *s, const oct_shadow *peer, guint32 peer_domain, const oct_copy *c) {
+  unit_pool *source, *target = shadow_pool(s, (oct_tier)c->to_tier, c->domain, c->group);
+  const unit *from = source_unit(s, peer, peer_domain, c, &source);
   unit *to = copy_end(s, c, TRUE);
   to->first = from->first;
   to->filled = from->filled;
   to->chain = from->chain;
-  unit_pool *source = shadow_pool(s, (oct_tier)c->from_tier, c->domain, c->group);
-  unit_pool *target = shadow_pool(s, (oct_tier)c->to_tier, c->domain, c->group);
-  if (source->chains != NULL)
+  if (source->chains != NULL && target->chains != NULL)
     memcpy(unit_chains(s, target, to), unit_chains(s, source, from),
            s->page_tokens * sizeof(guint64));
 }
@@ -363,8 +371,23 @@ shadow_step_copies(oct_shadow *s, const oct_step *step, oct_copy_order order, oc
     if (!claim(s, step->number, copy_end(s, c, TRUE), SHADOW_NO_OWNER, copy_noun(c), c->group,
                c->to, fault))
       return FALSE;
-    copy_content(s, c);
+    copy_content(s, NULL, 0, c);
   }
+  return TRUE;
+}
+
+/* The destination of a copy outside a step: nobody else may use it. */
+static gboolean
+lease_target(oct_shadow *s, const oct_copy *c, oct_fault *fault) {
+  unit *to = copy_end(s, c, TRUE);
+  if (s->options.check_leases && (to->reading > 0 || to->writing > 0))
+    return shadow_breach(fault, s->last_number, "copy to %s %u of group %u, which a copy %s",
+                         copy_noun(c), c->to, c->group, to->writing > 0 ? "writes" : "reads");
+  if (s->options.check_leases && to->toucher > s->last_done)
+    return shadow_breach(fault, s->last_number,
+                         "copy to %s %u of group %u, in use by step %" G_GUINT64_FORMAT,
+                         copy_noun(c), c->to, c->group, to->toucher);
+  to->writing++;
   return TRUE;
 }
 
@@ -377,18 +400,43 @@ oct_shadow_copy_begin(oct_shadow *s, const oct_copy *copies, guint32 n, oct_faul
         return FALSE;
       continue;
     }
-    unit *to = copy_end(s, c, TRUE);
-    if (s->options.check_leases && (to->reading > 0 || to->writing > 0))
-      return shadow_breach(fault, s->last_number, "copy to %s %u of group %u, which a copy %s",
-                           copy_noun(c), c->to, c->group, to->writing > 0 ? "writes" : "reads");
-    if (s->options.check_leases && to->toucher > s->last_done)
-      return shadow_breach(fault, s->last_number,
-                           "copy to %s %u of group %u, in use by step %" G_GUINT64_FORMAT,
-                           copy_noun(c), c->to, c->group, to->toucher);
+    if (!lease_target(s, c, fault))
+      return FALSE;
     copy_end(s, c, FALSE)->reading++;
-    to->writing++;
   }
   return TRUE;
+}
+
+gboolean
+oct_shadow_pull_begin(oct_shadow *s, oct_shadow *peer, guint32 peer_domain, const oct_copy *copies,
+                      guint32 n, oct_fault *fault) {
+  for (guint32 i = 0; i < n; i++) {
+    unit_pool *pool;
+    unit *from = source_unit(s, peer, peer_domain, &copies[i], &pool);
+    if (peer->options.check_leases && (from->writing > 0 || from->writer > peer->last_done))
+      return shadow_breach(fault, s->last_number, "pulls %s %u of group %u, which is being written",
+                           copy_noun(&copies[i]), copies[i].from, copies[i].group);
+    if (!lease_target(s, &copies[i], fault))
+      return FALSE;
+    from->reading++;
+  }
+  return TRUE;
+}
+
+void
+oct_shadow_pull_end(oct_shadow *s, oct_shadow *peer, guint32 peer_domain, const oct_copy *copies,
+                    guint32 n) {
+  for (guint32 i = 0; i < n; i++) {
+    unit *to = copy_end(s, &copies[i], TRUE);
+    oct_assert(to->writing > 0);
+    to->writing--;
+    to->filled = 0;
+    if (peer == NULL)
+      continue;
+    unit_pool *pool;
+    source_unit(s, peer, peer_domain, &copies[i], &pool)->reading--;
+    copy_content(s, peer, peer_domain, &copies[i]);
+  }
 }
 
 void
@@ -406,7 +454,7 @@ oct_shadow_copy_end(oct_shadow *s, const oct_copy *copies, guint32 n, gboolean f
     if (failed)
       to->filled = 0;
     else
-      copy_content(s, c);
+      copy_content(s, NULL, 0, c);
   }
 }
 

@@ -458,6 +458,31 @@ oct_copies_check(const oct_copy *copies, guint32 n_copies, const oct_instance_co
   return TRUE;
 }
 
+gboolean
+oct_pull_check(const oct_copy *copies, guint32 n_copies, const oct_instance_config *config,
+               const oct_instance_config *peer, guint32 peer_domain, GError **error) {
+  if (n_copies == 0 || n_copies > OCT_STEP_COPIES_MAX)
+    return refuse(error, "n_copies is %u, must be 1 to %u", n_copies, OCT_STEP_COPIES_MAX);
+  if (peer_domain >= peer->parallel.data)
+    return refuse(error, "peer_domain is %u, the peer has %u", peer_domain, peer->parallel.data);
+  if (config->memory.n_groups != peer->memory.n_groups || config->kv_dtype != peer->kv_dtype ||
+      config->block_size * config->parallel.decode_context !=
+          peer->block_size * peer->parallel.decode_context)
+    return refuse(error, "the peer's pages are not this instance's");
+  for (guint32 i = 0; i < n_copies; i++) {
+    const oct_copy *c = &copies[i];
+    if (c->kind > OCT_COPY_STATE || c->order != OCT_COPY_BESIDE ||
+        c->from_tier != OCT_TIER_DEVICE || c->to_tier != OCT_TIER_DEVICE)
+      return refuse(error, "copies[%u] is no page or state from device to device, beside", i);
+    if (c->group >= config->memory.n_groups || c->domain >= config->parallel.data)
+      return refuse(error, "copies[%u] is to group %u of domain %u", i, c->group, c->domain);
+    if (c->from >= peer->memory.groups[c->group].n_device ||
+        c->to >= config->memory.groups[c->group].n_device)
+      return refuse(error, "copies[%u] is from %u to %u, beyond the pools", i, c->from, c->to);
+  }
+  return TRUE;
+}
+
 /* ---------------------------------------------------------------- config */
 
 static gboolean

@@ -84,6 +84,23 @@ oct_world_copy(oct_world *world, guint32 instance, guint64 ticket, const oct_cop
 }
 
 gboolean
+oct_world_can_pull(const oct_world *world) {
+  return world->ops->pull != NULL;
+}
+
+oct_submit
+oct_world_pull(oct_world *world, guint32 instance, guint32 peer, guint32 peer_domain,
+               guint64 ticket, const oct_copy *copies, guint32 n_copies, GError **error) {
+  oct_assert(world->running && instance >= 1 && peer >= 1 && peer != instance && n_copies >= 1);
+  if (world->ops->pull == NULL) {
+    g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_UNSUPPORTED,
+                "backend %s copies nothing between instances", world->ops->name);
+    return OCT_SUBMIT_REFUSED;
+  }
+  return world->ops->pull(world, instance, peer, peer_domain, ticket, copies, n_copies, error);
+}
+
+gboolean
 oct_world_mask(oct_world *world, guint32 instance, guint64 number, guint32 slice,
                const guint64 *bits, guint32 n_words, GError **error) {
   oct_assert(world->running && instance >= 1);

@@ -386,6 +386,13 @@ typedef struct oct_world_ops {
   /* BESIDE copies; one COPY_DONE for the ticket when all n have ended. */
   oct_submit (*copy)(oct_world *world, guint32 instance, guint64 ticket, const oct_copy *copies,
                      guint32 n_copies, GError **error);
+  /* Optional (oct_world_can_pull()): BESIDE copies of pages and states whose sources are device items of
+   * instance `peer` of the same world, domain `peer_domain`: from a prefill to a decode pool. `from` indexes
+   * the peer's pool, everything else is this instance's. Both have the same model, KV type and page. The
+   * sources' writers have ended, and the caller keeps them leased in the peer. One COPY_DONE for this
+   * instance and ticket; it says failed when the peer was closed or lost meanwhile. */
+  oct_submit (*pull)(oct_world *world, guint32 instance, guint32 peer, guint32 peer_domain,
+                     guint64 ticket, const oct_copy *copies, guint32 n_copies, GError **error);
   /* Optional (capability masks): allowed tokens of slice `slice` of step `number`, one bit per vocabulary id.
    * May come before or after the slice reaches sampling; a mask for a step that has ended is ignored. */
   gboolean (*mask)(oct_world *world, guint32 instance, guint64 number, guint32 slice,
@@ -423,6 +430,11 @@ oct_submit oct_world_submit(oct_world *world, guint32 instance, const oct_step *
 oct_submit oct_world_copy(oct_world *world, guint32 instance, guint64 ticket,
                           const oct_copy *copies, guint32 n_copies,
                           GError **error) G_GNUC_WARN_UNUSED_RESULT;
+gboolean oct_world_can_pull(const oct_world *world);
+/* REFUSED (UNSUPPORTED) by worlds that cannot. */
+oct_submit oct_world_pull(oct_world *world, guint32 instance, guint32 peer, guint32 peer_domain,
+                          guint64 ticket, const oct_copy *copies, guint32 n_copies,
+                          GError **error) G_GNUC_WARN_UNUSED_RESULT;
 gboolean oct_world_mask(oct_world *world, guint32 instance, guint64 number, guint32 slice,
                         const guint64 *bits, guint32 n_words,
                         GError **error) G_GNUC_WARN_UNUSED_RESULT;
@@ -440,6 +452,10 @@ gboolean oct_step_check(const oct_step *step, gsize size, const oct_instance_con
  * follow an index in them. */
 gboolean oct_step_layout_check(const oct_step *step, gsize size,
                                GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* The same for pulled copies: device to device, `from` within the peer's pools, which fit this instance's. */
+gboolean oct_pull_check(const oct_copy *copies, guint32 n_copies, const oct_instance_config *config,
+                        const oct_instance_config *peer, guint32 peer_domain,
+                        GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* The same for copies outside a step (BESIDE) and for a config (CONFIG errors), which
  * oct_world_open() checks. */
 gboolean oct_copies_check(const oct_copy *copies, guint32 n_copies,

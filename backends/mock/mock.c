@@ -111,9 +111,22 @@ mock_run(oct_world *world, oct_world_fn fn, void *arg) {
   return fn(world, arg);
 }
 
+static instance *
+find_instance(const mock_world *w, guint32 id) {
+  oct_assert(id >= 1 && id <= w->instances->len);
+  return w->instances->pdata[id - 1];
+}
+
 static void
 free_instance(mock_world *w, instance *in) {
   w->instances->pdata[in->id - 1] = NULL;
+  /* Pulls in flight let go of their sources. */
+  for (guint32 i = 0; i < oct_timeline_transfers(in->timeline); i++) {
+    const oct_mock_transfer *x = oct_timeline_transfer(in->timeline, i);
+    instance *peer = x->peer != 0 ? find_instance(w, x->peer) : NULL;
+    if (peer != NULL)
+      oct_shadow_pull_end(in->shadow, peer->shadow, x->peer_domain, x->copies, x->n);
+  }
   oct_timeline_free(in->timeline);
   oct_shadow_free(in->shadow);
   g_free(in);
@@ -132,12 +145,6 @@ mock_free(oct_world *world) {
 }
 
 /* ---------------------------------------------------------------- instances */
-
-static instance *
-find_instance(const mock_world *w, guint32 id) {
-  oct_assert(id >= 1 && id <= w->instances->len);
-  return w->instances->pdata[id - 1];
-}
 
 static gboolean
 check_limits(const mock_world *w, const oct_instance_config *config, GError **error) {
@@ -340,25 +347,51 @@ mock_submit(oct_world *world, guint32 id, const oct_step *step, GError **error) 
   return OCT_SUBMIT_OK;
 }
 
+static gboolean
+ticket_is_new(const instance *in, guint64 ticket, GError **error) {
+  for (guint32 i = 0; i < oct_timeline_transfers(in->timeline); i++)
+    if (oct_timeline_transfer(in->timeline, i)->ticket == ticket) {
+      g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_RECORD,
+                  "copy: ticket %" G_GUINT64_FORMAT " is in flight", ticket);
+      return FALSE;
+    }
+  return TRUE;
+}
+
 static oct_submit
 mock_copy(oct_world *world, guint32 id, guint64 ticket, const oct_copy *copies, guint32 n_copies,
           GError **error) {
   mock_world *w = from_base(world);
   instance *in = usable(w, id, error);
-  if (in == NULL || !oct_copies_check(copies, n_copies, &in->config, error))
+  if (in == NULL || !oct_copies_check(copies, n_copies, &in->config, error) ||
+      !ticket_is_new(in, ticket, error))
     return OCT_SUBMIT_REFUSED;
-  for (guint32 i = 0; i < oct_timeline_transfers(in->timeline); i++)
-    if (oct_timeline_transfer(in->timeline, i)->ticket == ticket) {
-      g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_RECORD,
-                  "copy: ticket %" G_GUINT64_FORMAT " is in flight", ticket);
-      return OCT_SUBMIT_REFUSED;
-    }
   oct_mock_transfer about = {.ticket = ticket, .submit_ns = now(w)};
   for (guint32 i = 0; i < n_copies; i++) {
     about.waits_for = MAX(about.waits_for, oct_shadow_copy_waits_for(in->shadow, &copies[i]));
     about.chained |= oct_shadow_copy_is_chained(in->shadow, &copies[i]);
   }
   if (!oct_shadow_copy_begin(in->shadow, copies, n_copies, &w->fault)) {
+    lose_world(w, id);
+    return OCT_SUBMIT_OK;
+  }
+  oct_timeline_add_transfer(in->timeline, &about, copies, n_copies);
+  return OCT_SUBMIT_OK;
+}
+
+static oct_submit
+mock_pull(oct_world *world, guint32 id, guint32 peer_id, guint32 peer_domain, guint64 ticket,
+          const oct_copy *copies, guint32 n_copies, GError **error) {
+  mock_world *w = from_base(world);
+  instance *in = usable(w, id, error);
+  instance *peer = in != NULL ? usable(w, peer_id, error) : NULL;
+  if (peer == NULL ||
+      !oct_pull_check(copies, n_copies, &in->config, &peer->config, peer_domain, error) ||
+      !ticket_is_new(in, ticket, error))
+    return OCT_SUBMIT_REFUSED;
+  oct_mock_transfer about = {
+      .ticket = ticket, .submit_ns = now(w), .peer = peer_id, .peer_domain = peer_domain};
+  if (!oct_shadow_pull_begin(in->shadow, peer->shadow, peer_domain, copies, n_copies, &w->fault)) {
     lose_world(w, id);
     return OCT_SUBMIT_OK;
   }
@@ -520,7 +553,14 @@ deliver(mock_world *w, const due *d, oct_event *event) {
   }
   case DUE_TRANSFER: {
     const oct_mock_transfer *x = oct_timeline_take_transfer(d->in->timeline, d->index);
-    oct_shadow_copy_end(d->in->shadow, x->copies, x->n, FALSE);
+    if (x->peer != 0) {
+      instance *peer = find_instance(w, x->peer);
+      oct_shadow_pull_end(d->in->shadow, peer != NULL ? peer->shadow : NULL, x->peer_domain,
+                          x->copies, x->n);
+      event->failed = peer == NULL;
+    } else {
+      oct_shadow_copy_end(d->in->shadow, x->copies, x->n, FALSE);
+    }
     event->kind = OCT_EVENT_COPY_DONE;
     event->number = x->ticket;
     break;
@@ -610,6 +650,7 @@ static const oct_world_ops virtual_ops = {
     .close = mock_close,
     .submit = mock_submit,
     .copy = mock_copy,
+    .pull = mock_pull,
     .mask = mock_mask,
     .next = mock_next,
     .forward = mock_forward,
@@ -626,6 +667,7 @@ static const oct_world_ops real_ops = {
     .close = mock_close,
     .submit = mock_submit,
     .copy = mock_copy,
+    .pull = mock_pull,
     .mask = mock_mask,
     .next = mock_next,
 };

@@ -216,7 +216,7 @@ place_transfer(oct_timeline *t, oct_mock_transfer *x) {
   for (guint32 s = 0; s < t->n_stages; s++) {
     oct_time begin = MAX(after, source != NULL ? source->stage_end_ns[s] : 0);
     for (guint32 i = 0; i < x->n; i++) {
-      gboolean in = x->copies[i].from_tier == OCT_TIER_HOST;
+      gboolean in = x->copies[i].from_tier == OCT_TIER_HOST || x->peer != 0;
       oct_time *stream = in ? &t->stages[s].in : &t->stages[s].out;
       *stream = MAX(*stream, begin) + copy_ns(t->options, &x->copies[i]);
       x->end_ns = MAX(x->end_ns, *stream);
@@ -308,6 +308,8 @@ oct_timeline_add_transfer(oct_timeline *t, const oct_mock_transfer *about, const
   x->ticket = about->ticket;
   x->waits_for = about->waits_for;
   x->chained = about->chained;
+  x->peer = about->peer;
+  x->peer_domain = about->peer_domain;
   x->submit_ns = about->submit_ns;
   x->behind = t->n > 0 ? oct_timeline_flight(t, t->n - 1)->number : 0;
   x->known = FALSE;

@@ -29,7 +29,7 @@ count_seq(const oct_engine *e, const oct_seq *s, counts *c, GError **error) {
   const oct_kv_domain *d = &e->domains[s->domain];
   gboolean held = s->state == OCT_SEQ_RUNNING || s->state == OCT_SEQ_PREEMPTING ||
                   s->state == OCT_SEQ_RELOADING || s->state == OCT_SEQ_OFFLOADING ||
-                  (s->state == OCT_SEQ_ENDED && s->copies > 0);
+                  (s->state == OCT_SEQ_ENDED && (s->copies > 0 || s->exported));
   gboolean on_host = s->on_host || s->state == OCT_SEQ_OFFLOADING ||
                      (s->state == OCT_SEQ_ENDED && s->copies > 0 && s->offloading);
   for (guint32 g = 0; g < e->n_groups; g++) {
@@ -61,7 +61,7 @@ count_transfers(const oct_engine *e, guint32 domain, counts *c, GError **error) 
        * transfer's. Spills: both. */
       if (t->kind == OCT_TRANSFER_SPILL)
         c->device[it->group][it->device]++;
-      if (t->kind != OCT_TRANSFER_OFFLOAD)
+      if (t->kind == OCT_TRANSFER_RELOAD || t->kind == OCT_TRANSFER_SPILL)
         c->host[it->group][it->host]++;
     }
   }

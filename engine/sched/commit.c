@@ -62,7 +62,10 @@ let_go(oct_engine *engine, oct_seq *seq) {
     G_GNUC_FALLTHROUGH;
   case OCT_SEQ_RUNNING:
     oct_seq_leave(engine, seq);
-    oct_kv_release_device(engine, seq, seq->epoch);
+    if (seq->exported)
+      g_hash_table_insert(engine->exports, &seq->request->id, seq);
+    else
+      oct_kv_release_device(engine, seq, seq->epoch);
     break;
   case OCT_SEQ_OFFLOADING:
     d->n_preempting--;
@@ -75,7 +78,11 @@ let_go(oct_engine *engine, oct_seq *seq) {
 void
 oct_seq_end(oct_engine *engine, oct_seq *seq, oct_end_reason reason) {
   oct_request *r = seq->request;
+  seq->exported = r->export_cache && (reason == OCT_END_STOP || reason == OCT_END_LENGTH);
+  engine->stats.exports += seq->exported;
   let_go(engine, seq);
+  if (seq->copies == 0)
+    oct_pull_forget(r);
   oct_seq_set_state(seq, OCT_SEQ_ENDED);
   if (reason == OCT_END_STOP || reason == OCT_END_LENGTH) {
     /* A running mean over about the last thousand outputs: what admission expects of the next. */
@@ -112,7 +119,8 @@ oct_request_reap(oct_engine *engine, oct_request *r) {
   if (r->n_ended < r->n || r->dead)
     return;
   for (guint32 c = 0; c < r->n; c++)
-    if (r->seqs[c] != NULL && (r->seqs[c]->unfinished > 0 || r->seqs[c]->copies > 0))
+    if (r->seqs[c] != NULL &&
+        (r->seqs[c]->unfinished > 0 || r->seqs[c]->copies > 0 || r->seqs[c]->exported))
       return;
   oct_assert(engine->calls > 0);
   r->dead = TRUE;

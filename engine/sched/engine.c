@@ -144,6 +144,7 @@ oct_engine_new(oct_world *world, const oct_engine_config *config, GError **error
   e->last_done_ns = 0;
   e->hash_key = (oct_hash_key){oct_mix64(config->seed), oct_mix64(config->seed + 1)};
   e->by_id = g_hash_table_new(g_int64_hash, g_int64_equal);
+  e->exports = g_hash_table_new(g_int64_hash, g_int64_equal);
   set_up_groups(e);
   set_up_steps(e);
   if (!check_groups(e, error) || !oct_residency_new(e, error))
@@ -194,6 +195,7 @@ oct_engine_free(oct_engine *e) {
   g_free(e->bucket_seqs);
   g_free(e->bucket_first);
   g_clear_pointer(&e->by_id, g_hash_table_unref);
+  g_clear_pointer(&e->exports, g_hash_table_unref);
   g_clear_pointer(&e->shares, g_hash_table_unref);
   g_free(e);
 }
@@ -205,6 +207,17 @@ check_sampling(const oct_engine *e, const oct_request_params *p, GError **error)
   if (p->n < 1 || p->n > OCT_CHOICES_MAX || p->n > e->config.max_num_seqs)
     REFUSE(OCT_ENGINE_ERROR_INVALID, "n %u is not between 1 and %u", p->n,
            MIN(OCT_CHOICES_MAX, e->config.max_num_seqs));
+  if (p->export_cache && (p->max_tokens != 1 || p->n != 1))
+    REFUSE(OCT_ENGINE_ERROR_INVALID, "export_cache needs max_tokens 1 and n 1, not %u and %u",
+           p->max_tokens, p->n);
+  const oct_engine *from = p->import_engine;
+  if (from != NULL && (p->n != 1 || from == e || from->world != e->world || from->spec != e->spec ||
+                       from->page_tokens != e->page_tokens || !oct_world_can_pull(e->world) ||
+                       from->config.instance.kv_dtype != e->config.instance.kv_dtype))
+    REFUSE(OCT_ENGINE_ERROR_INVALID,
+           "import_engine: not another engine of this world with the same model, KV type and page, "
+           "or n is %u",
+           p->n);
   if (p->max_tokens < 1)
     REFUSE(OCT_ENGINE_ERROR_INVALID, "max_tokens %u is below 1", p->max_tokens);
   if (p->min_tokens > p->max_tokens)

@@ -139,6 +139,16 @@ typedef struct oct_request_params {
   guint32 stop_tokens[16];
   guint32 adapter;
   guint8 n_logprobs;
+  /* Prefill and decode pools. A prefill request has export_cache, max_tokens 1 and n 1: what it
+   * computed stays on its engine after it has ended by itself, until oct_engine_release_export()
+   * or a lost instance. A decode request names it as import: its prompt is the prefill's prompt
+   * and the token that this gave, and its cache is pulled from there beside the steps, then
+   * released there. Where that cannot be (the export is gone, the copy fails) the prompt is
+   * computed again. Both engines are in one world and have the same model, KV type and page; the
+   * exporting one outlives the other. */
+  gboolean export_cache;
+  struct oct_engine *import_engine;
+  oct_request_id import_id;
   guint32 oracle_tokens; /* simulated backends: true output length; passed on, never looked at */
   gint32 top_k;
   float temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
@@ -176,6 +186,9 @@ void oct_engine_event(oct_engine *engine, const oct_event *event);
  * Returns when to call again at the latest (>= now, OCT_TIME_NEVER = only after an event or a
  * request). */
 oct_time oct_engine_turn(oct_engine *engine, oct_time now, oct_time horizon);
+/* Lets go of what an ended request with export_cache has left here. FALSE: there is nothing (any
+ * more). */
+gboolean oct_engine_release_export(oct_engine *engine, oct_request_id id);
 /* From now on submit() answers DOWN; what is in goes on. */
 void oct_engine_drain(oct_engine *engine);
 
@@ -200,6 +213,7 @@ typedef struct oct_engine_stats {
   guint64 queried_prompt_tokens;  /* prompt tokens looked up at first admission */
   guint64 recomputed_tokens, generated_tokens, zombie_slices;
   guint64 preemptions, offloads, reloads, offloaded_pages, reloaded_pages;
+  guint64 exports, pulls, pulled_pages; /* caches left for others; taken from others */
   guint64 snapshots_taken, snapshot_hits;
   guint64 hits_bound_by_state;    /* lookups whose pages reached further than their snapshot */
   guint64 faults[4];              /* by severity */

@@ -107,6 +107,7 @@ unhook(oct_engine *engine, oct_seq *seq) {
   for (guint32 g = 0; g < OCT_GROUPS; g++)
     seq->restore[g] = OCT_POOL_NONE;
   seq->last_step = seq->epoch = seq->depends_on = seq->void_until = 0;
+  seq->exported = FALSE;
   if (seq->state == OCT_SEQ_ENDED)
     return;
   if (seq->state == OCT_SEQ_WAITING) { /* its queue entry stays */
@@ -132,6 +133,7 @@ oct_instance_recover(oct_engine *engine, gboolean fatal) {
   engine->decode_step_ns = 0;
   engine->mixed_ns_per_token = 0;
   oct_transfer_drop_all(engine);
+  g_hash_table_remove_all(engine->exports);
   oct_residency_reset(engine);
   for (oct_request *r = engine->first; r != NULL; r = r->next)
     for (guint32 c = 0; c < r->n; c++)

@@ -64,6 +64,7 @@ typedef struct oct_seq {
   gboolean no_offload;  /* its cache is not to be trusted: leaves by recomputation */
   gboolean counted;     /* admitted once: prefix statistics are taken */
   gboolean offloading;  /* an offload in flight: host[] is held too */
+  gboolean exported;    /* ENDED, and its device memory is kept for another engine to pull */
   gboolean on_host;     /* WAITING with its pages in host[] */
   guint32 weight;       /* sequences it stands for in its domain's running count */
   guint32 run_index;    /* in domain.running, OCT_NO_INDEX outside */
@@ -109,6 +110,9 @@ struct oct_request {
   oct_time arrival_ns, deadline_ns, admitted_ns;
   oct_end_reason reason; /* of the choice that ended first abnormally, else the last one's */
   guint32 cached_tokens, recomputed_tokens, preemptions;
+  gboolean export_cache;
+  oct_engine *import_engine; /* NULL = none, or not any more */
+  oct_request_id import_id;
   guint32 oracle_tokens, adapter;
   guint8 n_logprobs;
   gint32 top_k;
@@ -158,6 +162,7 @@ typedef enum oct_transfer_kind {
   OCT_TRANSFER_OFFLOAD, /* a preempted sequence to the host */
   OCT_TRANSFER_RELOAD,  /* a sequence's pages (offloaded, or prefix hits) from the host */
   OCT_TRANSFER_SPILL,   /* cached pages to the host, ahead of eviction */
+  OCT_TRANSFER_PULL,    /* a sequence's cache from another engine; `host` is its device item there */
 } oct_transfer_kind;
 
 typedef struct oct_transfer_item {
@@ -200,6 +205,7 @@ struct oct_engine {
   guint32 calls; /* public calls on the stack: a listener may call back */
   oct_request_id next_id;
   GHashTable *by_id;         /* looked up only, never iterated */
+  GHashTable *exports; /* id -> oct_seq; looked up only */
   oct_time next_deadline_ns; /* no live request has an earlier one; it may be of one that ended */
   guint64 queued_requests, queued_tokens;
   GHashTable *shares; /* policy/priority.c */
@@ -369,6 +375,15 @@ void oct_residency_turn(oct_engine *engine);
 gboolean oct_residency_copied(oct_engine *engine, guint64 ticket, gboolean failed);
 void oct_residency_get_stats(const oct_engine *engine, oct_expert_stats *stats);
 gboolean oct_residency_check(const oct_engine *engine, GError **error);
+
+/* ---- pull.c */
+/* The exported sequence that this one is to continue, NULL when there is none (any more). */
+oct_seq *oct_pull_source(const oct_seq *seq);
+/* Takes memory for the import and starts to pull it; memory has been checked. */
+void oct_pull_start(oct_engine *engine, oct_seq *seq, oct_seq *source, guint32 weight);
+void oct_pull_done(oct_engine *engine, oct_transfer *transfer, gboolean failed);
+/* The request needs its import no longer: what is exported for it is let go. */
+void oct_pull_forget(oct_request *request);
 
 /* ---- fault.c */
 void oct_fault_handle(oct_engine *engine, const oct_fault *fault);

@@ -528,7 +528,7 @@ admission_fits(const oct_engine *engine, const oct_seq *seq, const oct_hit *hit)
   const oct_kv_domain *d = &engine->domains[seq->domain];
   guint32 end = seq->target;
   /* Window groups give pages back as the prompt goes by: they are taken chunk by chunk. */
-  if (engine->policy->admit_by_chunk || engine->has_windows)
+  if ((engine->policy->admit_by_chunk || engine->has_windows) && oct_pull_source(seq) == NULL)
     end = MIN(end, hit->pages * engine->page_tokens + engine->tokens_left);
   guint32 pages = (end + engine->page_tokens - 1) / engine->page_tokens;
   guint32 reserve =
@@ -568,7 +568,8 @@ admit(oct_engine *engine, oct_seq *seq) {
   if (d->weight + weight > engine->config.max_num_seqs || engine->n_free_slots < weight)
     return FALSE;
   oct_hit hit = {0};
-  if (!seq->on_host)
+  oct_seq *source = oct_pull_source(seq);
+  if (!seq->on_host && source == NULL)
     oct_kv_lookup(engine, seq, &hit);
   if (!admission_fits(engine, seq, &hit)) {
     d->blocked = !oct_memory_coming(engine, seq->domain);
@@ -580,6 +581,11 @@ admit(oct_engine *engine, oct_seq *seq) {
   oct_transfer *transfer = NULL;
   if (seq->on_host) {
     oct_transfer_reload(engine, seq);
+    return TRUE;
+  }
+  if (source != NULL) {
+    count_admission(engine, seq, &hit);
+    oct_pull_start(engine, seq, source, weight);
     return TRUE;
   }
   oct_kv_take_hit(engine, seq, &hit, &transfer);

@@ -124,6 +124,9 @@ oct_request_new(oct_engine *engine, const oct_request_params *params) {
   r->deadline_ns = params->deadline_ns;
   r->admitted_ns = -1;
   r->reason = OCT_END_STOP;
+  r->export_cache = params->export_cache;
+  r->import_engine = params->import_engine;
+  r->import_id = params->import_id;
   r->oracle_tokens = params->oracle_tokens;
   r->adapter = params->adapter;
   r->n_logprobs = params->n_logprobs;

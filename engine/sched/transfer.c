@@ -36,13 +36,14 @@ oct_transfer_new(oct_engine *engine, oct_transfer_kind kind, guint32 domain, oct
 
 void
 oct_transfer_start(oct_engine *engine, oct_transfer *t) {
-  gboolean to_host = t->kind != OCT_TRANSFER_RELOAD;
+  gboolean to_host = t->kind == OCT_TRANSFER_OFFLOAD || t->kind == OCT_TRANSFER_SPILL;
   g_array_set_size(engine->copies, 0);
   for (guint i = 0; i < t->items->len; i++) {
     const oct_transfer_item *it = &g_array_index(t->items, oct_transfer_item, i);
+    oct_tier other = t->kind == OCT_TRANSFER_PULL ? OCT_TIER_DEVICE : OCT_TIER_HOST;
     oct_copy copy = {.kind = engine->is_state[it->group] ? OCT_COPY_STATE : OCT_COPY_PAGE,
                      .order = OCT_COPY_BESIDE,
-                     .from_tier = to_host ? OCT_TIER_DEVICE : OCT_TIER_HOST,
+                     .from_tier = to_host ? OCT_TIER_DEVICE : other,
                      .to_tier = to_host ? OCT_TIER_HOST : OCT_TIER_DEVICE,
                      .domain = (guint16)t->domain,
                      .group = (guint16)it->group,
@@ -51,9 +52,21 @@ oct_transfer_start(oct_engine *engine, oct_transfer *t) {
     g_array_append_val(engine->copies, copy);
   }
   g_autoptr(GError) error = NULL;
-  oct_submit submit =
-      oct_world_copy(engine->world, engine->instance, t->ticket,
-                     (const oct_copy *)(void *)engine->copies->data, engine->copies->len, &error);
+  const oct_copy *copies = (const oct_copy *)(void *)engine->copies->data;
+  oct_submit submit;
+  if (t->kind == OCT_TRANSFER_PULL) {
+    oct_seq *source = oct_pull_source(t->seq);
+    oct_engine *from = t->seq->request->import_engine;
+    if (source == NULL || from->instance == 0) { /* lost since: nothing was taken */
+      oct_transfer_done(engine, t->ticket, TRUE);
+      return;
+    }
+    submit = oct_world_pull(engine->world, engine->instance, from->instance, source->domain,
+                            t->ticket, copies, engine->copies->len, &error);
+  } else {
+    submit = oct_world_copy(engine->world, engine->instance, t->ticket, copies,
+                            engine->copies->len, &error);
+  }
   t->pending = submit == OCT_SUBMIT_FULL;
   if (submit == OCT_SUBMIT_REFUSED)
     oct_instance_lost(engine, error->message);
@@ -341,6 +354,9 @@ oct_transfer_done(oct_engine *engine, guint64 ticket, gboolean failed) {
     break;
   case OCT_TRANSFER_SPILL:
     spilled(engine, t, failed);
+    break;
+  case OCT_TRANSFER_PULL:
+    oct_pull_done(engine, t, failed);
     break;
   }
   t->ticket = 0;
