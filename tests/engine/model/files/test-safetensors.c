@@ -38,88 +38,89 @@ reads(void) {
   g_assert_cmpmem(text.bytes, text.size, "\xf0\x9f\x98\x80\n", 5);
 }
 
+static const struct {
+  const char *header;
+  gsize n_data;
+  int code;
+  const char *part;
+} bad_headers[] = {
+    {"", 0, OCT_FILES_ERROR_FORMAT, "wanted is '{'"},
+    {"[]", 0, OCT_FILES_ERROR_FORMAT, "wanted is '{'"},
+    {"{}x", 0, OCT_FILES_ERROR_FORMAT, "something follows the end"},
+    {"{}", 1, OCT_FILES_ERROR_FORMAT, "1 bytes at the end belong to no tensor"},
+    {"{\"a\":{}}", 0, OCT_FILES_ERROR_FORMAT, "wanted is a string"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1]}}", 0, OCT_FILES_ERROR_FORMAT,
+     "tensor a: it has no data_offsets"},
+    {"{\"a\":{\"dtype\":\"U8\",\"data_offsets\":[0,1]}}", 1, OCT_FILES_ERROR_FORMAT,
+     "tensor a: it has no shape"},
+    {"{\"a\":{\"shape\":[1],\"data_offsets\":[0,1]}}", 1, OCT_FILES_ERROR_FORMAT,
+     "tensor a: it has no dtype"},
+    {"{\"a\":{\"dtype\":\"U9\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1,
+     OCT_FILES_ERROR_UNSUPPORTED, "tensor a: dtype \"U9\""},
+    {"{\"a\":{\"dtype\":\"F6_E2M3\",\"shape\":[4],\"data_offsets\":[0,3]}}", 3,
+     OCT_FILES_ERROR_UNSUPPORTED, "F6_E2M3"},
+    {"{\"a\":{\"dtype\":\"U8\",\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1,
+     OCT_FILES_ERROR_FORMAT, "tensor a: dtype is there twice"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"x\":1}}", 1,
+     OCT_FILES_ERROR_FORMAT, "tensor a: an unknown field 'x'"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,1]}}", 1, OCT_FILES_ERROR_FORMAT,
+     "tensor a: 2 bytes at offset 0 reach past the end"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,2]}}", 2, OCT_FILES_ERROR_FORMAT,
+     "tensor a: data_offsets 0 to 2 for a shape that takes 1 bytes"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,0]}}", 1, OCT_FILES_ERROR_FORMAT,
+     "tensor a: data_offsets 1 to 0 run backwards"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,1]}}", 1,
+     OCT_FILES_ERROR_LIMIT, "tensor a: a shape of more than 8 dimensions"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}", 0,
+     OCT_FILES_ERROR_LIMIT, "more elements than any file"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[0,9223372036854775808],\"data_offsets\":[0,0]}}", 0,
+     OCT_FILES_ERROR_LIMIT, "more elements than any file"},
+    {"{\"a\":{\"dtype\":\"F64\",\"shape\":[2305843009213693952],\"data_offsets\":[0,0]}}", 0,
+     OCT_FILES_ERROR_LIMIT, "tensor a"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[18446744073709551616],\"data_offsets\":[0,0]}}", 0,
+     OCT_FILES_ERROR_LIMIT, "a number of more than 64 bits"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[-1],\"data_offsets\":[0,1]}}", 1, OCT_FILES_ERROR_FORMAT,
+     "wanted is a whole number"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1.0],\"data_offsets\":[0,1]}}", 1, OCT_FILES_ERROR_FORMAT,
+     "wanted is a whole number"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[01],\"data_offsets\":[0,1]}}", 1, OCT_FILES_ERROR_FORMAT,
+     "wanted is a whole number"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
+     "\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}",
+     1, OCT_FILES_ERROR_FORMAT, "overlap"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
+     "\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[2,3]}}",
+     3, OCT_FILES_ERROR_FORMAT, "no tensor has the 1 bytes before it"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
+     "\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}",
+     2, OCT_FILES_ERROR_FORMAT, "tensor a is there twice"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}", 1, OCT_FILES_ERROR_FORMAT,
+     "wanted is ',' or '}'"},
+    {"{\"a\\u0000\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1,
+     OCT_FILES_ERROR_FORMAT, "broken escape"},
+    {"{\"\\ud83d\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1,
+     OCT_FILES_ERROR_FORMAT, "broken escape"},
+    {"{\"a\xff\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1,
+     OCT_FILES_ERROR_FORMAT, "not UTF-8"},
+    {"{\"a\t\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, OCT_FILES_ERROR_FORMAT,
+     "control character"},
+    {"{\"\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, OCT_FILES_ERROR_LIMIT,
+     "a tensor name of 0 bytes"},
+    {"{\"a", 0, OCT_FILES_ERROR_FORMAT, "a string that does not end"},
+    {"{\"a\\", 0, OCT_FILES_ERROR_FORMAT, "a string that does not end"},
+    {"{\"__metadata__\":{\"a\":1}}", 0, OCT_FILES_ERROR_FORMAT, "wanted is a string"},
+    {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, OCT_FILES_ERROR_FORMAT,
+     "__metadata__ is there twice"},
+    {"{\"__metadata__\":{\"a\":\"b\",\"a\":\"c\"}}", 0, OCT_FILES_ERROR_FORMAT,
+     "metadata key a is there twice"},
+};
+
 static void
 refuses_headers(void) {
-  const struct {
-    const char *header;
-    gsize n_data;
-    int code;
-    const char *part;
-  } cases[] = {
-      {"", 0, OCT_FILES_ERROR_FORMAT, "wanted is '{'"},
-      {"[]", 0, OCT_FILES_ERROR_FORMAT, "wanted is '{'"},
-      {"{}x", 0, OCT_FILES_ERROR_FORMAT, "something follows the end"},
-      {"{}", 1, OCT_FILES_ERROR_FORMAT, "1 bytes at the end belong to no tensor"},
-      {"{\"a\":{}}", 0, OCT_FILES_ERROR_FORMAT, "wanted is a string"},
-      {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1]}}", 0, OCT_FILES_ERROR_FORMAT,
-       "tensor a: it has no data_offsets"},
-      {"{\"a\":{\"dtype\":\"U8\",\"data_offsets\":[0,1]}}", 1, OCT_FILES_ERROR_FORMAT,
-       "tensor a: it has no shape"},
-      {"{\"a\":{\"shape\":[1],\"data_offsets\":[0,1]}}", 1, OCT_FILES_ERROR_FORMAT,
-       "tensor a: it has no dtype"},
-      {"{\"a\":{\"dtype\":\"U9\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1,
-       OCT_FILES_ERROR_UNSUPPORTED, "tensor a: dtype \"U9\""},
-      {"{\"a\":{\"dtype\":\"F6_E2M3\",\"shape\":[4],\"data_offsets\":[0,3]}}", 3,
-       OCT_FILES_ERROR_UNSUPPORTED, "F6_E2M3"},
-      {"{\"a\":{\"dtype\":\"U8\",\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1,
-       OCT_FILES_ERROR_FORMAT, "tensor a: dtype is there twice"},
-      {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"x\":1}}", 1,
-       OCT_FILES_ERROR_FORMAT, "tensor a: an unknown field 'x'"},
-      {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,1]}}", 1, OCT_FILES_ERROR_FORMAT,
-       "tensor a: 2 bytes at offset 0 reach past the end"},
-      {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,2]}}", 2, OCT_FILES_ERROR_FORMAT,
-       "tensor a: data_offsets 0 to 2 for a shape that takes 1 bytes"},
-      {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,0]}}", 1, OCT_FILES_ERROR_FORMAT,
-       "tensor a: data_offsets 1 to 0 run backwards"},
-      {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,1]}}", 1,
-       OCT_FILES_ERROR_LIMIT, "tensor a: a shape of more than 8 dimensions"},
-      {"{\"a\":{\"dtype\":\"U8\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]}}", 0,
-       OCT_FILES_ERROR_LIMIT, "more elements than any file"},
-      {"{\"a\":{\"dtype\":\"U8\",\"shape\":[0,9223372036854775808],\"data_offsets\":[0,0]}}", 0,
-       OCT_FILES_ERROR_LIMIT, "more elements than any file"},
-      {"{\"a\":{\"dtype\":\"F64\",\"shape\":[2305843009213693952],\"data_offsets\":[0,0]}}", 0,
-       OCT_FILES_ERROR_LIMIT, "tensor a"},
-      {"{\"a\":{\"dtype\":\"U8\",\"shape\":[18446744073709551616],\"data_offsets\":[0,0]}}", 0,
-       OCT_FILES_ERROR_LIMIT, "a number of more than 64 bits"},
-      {"{\"a\":{\"dtype\":\"U8\",\"shape\":[-1],\"data_offsets\":[0,1]}}", 1,
-       OCT_FILES_ERROR_FORMAT, "wanted is a whole number"},
-      {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1.0],\"data_offsets\":[0,1]}}", 1,
-       OCT_FILES_ERROR_FORMAT, "wanted is a whole number"},
-      {"{\"a\":{\"dtype\":\"U8\",\"shape\":[01],\"data_offsets\":[0,1]}}", 1,
-       OCT_FILES_ERROR_FORMAT, "wanted is a whole number"},
-      {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
-       "\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}",
-       1, OCT_FILES_ERROR_FORMAT, "overlap"},
-      {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
-       "\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[2,3]}}",
-       3, OCT_FILES_ERROR_FORMAT, "no tensor has the 1 bytes before it"},
-      {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
-       "\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}",
-       2, OCT_FILES_ERROR_FORMAT, "tensor a is there twice"},
-      {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}", 1, OCT_FILES_ERROR_FORMAT,
-       "wanted is ',' or '}'"},
-      {"{\"a\\u0000\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1,
-       OCT_FILES_ERROR_FORMAT, "broken escape"},
-      {"{\"\\ud83d\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1,
-       OCT_FILES_ERROR_FORMAT, "broken escape"},
-      {"{\"a\xff\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1,
-       OCT_FILES_ERROR_FORMAT, "not UTF-8"},
-      {"{\"a\t\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1,
-       OCT_FILES_ERROR_FORMAT, "control character"},
-      {"{\"\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, OCT_FILES_ERROR_LIMIT,
-       "a tensor name of 0 bytes"},
-      {"{\"a", 0, OCT_FILES_ERROR_FORMAT, "a string that does not end"},
-      {"{\"a\\", 0, OCT_FILES_ERROR_FORMAT, "a string that does not end"},
-      {"{\"__metadata__\":{\"a\":1}}", 0, OCT_FILES_ERROR_FORMAT, "wanted is a string"},
-      {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, OCT_FILES_ERROR_FORMAT,
-       "__metadata__ is there twice"},
-      {"{\"__metadata__\":{\"a\":\"b\",\"a\":\"c\"}}", 0, OCT_FILES_ERROR_FORMAT,
-       "metadata key a is there twice"},
-  };
-  for (guint i = 0; i < G_N_ELEMENTS(cases); i++) {
+  for (guint i = 0; i < G_N_ELEMENTS(bad_headers); i++) {
     g_autoptr(maker) m = maker_new();
-    maker_safetensors(m, cases[i].header, cases[i].n_data);
-    maker_refused(m, cases[i].code, cases[i].part);
+    maker_safetensors(m, bad_headers[i].header, bad_headers[i].n_data);
+    maker_refused(m, bad_headers[i].code, bad_headers[i].part);
   }
 }
 
