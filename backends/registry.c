@@ -8,6 +8,7 @@
 #include "backends/fault/fault.h"
 #include "backends/mock/mock.h"
 #include "backends/record/record.h"
+#include "backends/remote/remote.h"
 #ifdef HAVE_SIMGRID
 #include "backends/simgrid/simgrid.h"
 #endif
@@ -343,6 +344,35 @@ make_simgrid(const key_list *keys, const char *inner, GError **error) {
 }
 #endif
 
+/* ---------------------------------------------------------------- remote */
+
+static const oct_backend_key remote_keys[] = {
+    {"heartbeat_ns", "the worker shows life at least this often (default 50000000)"},
+    {"hang_ns", "silence that is taken for its death, 4 heartbeats or more (default 10000000000)"},
+    {"start_ns", "longest time to make its world (default 60000000000)"},
+    {"restarts", "workers after the first (default 3)"},
+    {"ring_bytes", "of each direction, a power of two (default 16777216)"},
+    {NULL, NULL}};
+
+static oct_world *
+make_described(void *description, GError **error) {
+  return oct_backend_world_new(description, error);
+}
+
+static oct_world *
+make_remote(const key_list *keys, const char *inner, GError **error) {
+  oct_remote_options o;
+  oct_remote_options_default(&o);
+  if (!take_i64(keys, "heartbeat_ns", 1, HOUR_NS, &o.heartbeat_ns, error) ||
+      !take_i64(keys, "hang_ns", 1, HOUR_NS, &o.hang_ns, error) ||
+      !take_i64(keys, "start_ns", 1, HOUR_NS, &o.start_ns, error) ||
+      !take_u32(keys, "restarts", 1000000, &o.restarts, error) ||
+      !take_u32(keys, "ring_bytes", 1u << 30, &o.ring_bytes, error))
+    return NULL;
+  /* The keeper has its own copy of the description. */
+  return oct_remote_world_new(make_described, (void *)(gsize)inner, &o, error);
+}
+
 /* ---------------------------------------------------------------- the table */
 
 static const struct {
@@ -353,6 +383,7 @@ static const struct {
     {{"fault", "goes wrong, by seed or by script", TRUE, fault_keys}, make_fault},
     {{"record", "writes every call and event to a file", TRUE, record_keys}, make_record},
     {{"replay", "answers from a recording", FALSE, replay_keys}, make_replay},
+    {{"remote", "runs a real-clock world in a worker process", TRUE, remote_keys}, make_remote},
 #ifdef HAVE_SIMGRID
     {{"simgrid", "a simulated node: one world per process", FALSE, simgrid_keys}, make_simgrid},
 #endif

@@ -25,7 +25,7 @@ assert_refused(const char *description, const char *what) {
 
 static void
 unknown_names_are_refused(void) {
-  assert_refused("mok", "no backend \"mok\"; there are: mock fault record replay");
+  assert_refused("mok", "no backend \"mok\"; there are: mock");
   assert_refused("", "no backend \"\"");
   assert_refused("mock:fixed=1", "mock: option \"fixed=1\" is not known; there are: clock seed");
   assert_refused("mock:seed", "option \"seed\" has no value");

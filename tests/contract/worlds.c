@@ -29,6 +29,11 @@ make_fault_real(GError **error) {
   return oct_backend_world_new("fault:rate=0@mock:clock=real", error);
 }
 
+static oct_world *
+make_remote(GError **error) {
+  return oct_backend_world_new("remote@mock:clock=real", error);
+}
+
 static char *recording;
 
 static oct_world *
@@ -62,6 +67,7 @@ const contract_world contract_worlds[] = {
     {.name = "mock-real", .make = make_real, .simulated = TRUE},
     {.name = "fault", .make = make_fault, .simulated = TRUE},
     {.name = "fault-real", .make = make_fault_real, .simulated = TRUE},
+    {.name = "remote", .make = make_remote, .simulated = TRUE},
     {.name = "record", .make = make_record, .simulated = TRUE, .done = drop_recording},
 #ifdef HAVE_SIMGRID
     {.name = "simgrid", .make = make_simgrid, .simulated = TRUE, .own_process = TRUE},
