@@ -27,63 +27,6 @@ oct_request_params_default(oct_request_params *params) {
       .max_tokens = 16, .n = 1, .top_k = -1, .temperature = 1, .top_p = 1, .repetition_penalty = 1};
 }
 
-#define REFUSE(code, ...)                                                                          \
-  do {                                                                                             \
-    g_set_error(error, OCT_ENGINE_ERROR, code, __VA_ARGS__);                                       \
-    return FALSE;                                                                                  \
-  } while (0)
-
-static gboolean
-check_config(const oct_engine_config *c, GError **error) {
-  if (c->instance.spec == NULL)
-    REFUSE(OCT_ENGINE_ERROR_CONFIG, "no model is given");
-  if (!oct_limit_check(OCT_LIMIT_MAX_NUM_SEQS, c->max_num_seqs, error) ||
-      !oct_limit_check(OCT_LIMIT_MAX_NUM_BATCHED_TOKENS, c->max_num_batched_tokens, error) ||
-      !oct_limit_check(OCT_LIMIT_BLOCK_SIZE, c->instance.block_size, error) ||
-      !oct_parallel_check(c->instance.spec, &c->instance.parallel, error))
-    return FALSE;
-  if (c->max_num_batched_tokens < c->max_num_seqs)
-    REFUSE(OCT_ENGINE_ERROR_CONFIG, "max-num-batched-tokens %u is below max-num-seqs %u",
-           c->max_num_batched_tokens, c->max_num_seqs);
-  if (c->run_ahead > 1)
-    REFUSE(OCT_ENGINE_ERROR_CONFIG, "run-ahead %u is not 0 or 1", c->run_ahead);
-  if (c->instance.parallel.pipeline + c->run_ahead > OCT_DEPTH_MAX)
-    REFUSE(OCT_ENGINE_ERROR_CONFIG, "%u pipeline stages need a depth beyond %u",
-           c->instance.parallel.pipeline, OCT_DEPTH_MAX);
-  if (oct_policy_find(c->policy) == NULL)
-    REFUSE(OCT_ENGINE_ERROR_CONFIG, "policy \"%s\" is not known", c->policy);
-  if (c->max_model_len > c->instance.spec->max_position)
-    REFUSE(OCT_ENGINE_ERROR_CONFIG, "max-model-len %u is above the model's %u", c->max_model_len,
-           c->instance.spec->max_position);
-  guint32 page = c->instance.block_size * c->instance.parallel.decode_context;
-  if (c->state_snapshot_interval % page != 0)
-    REFUSE(OCT_ENGINE_ERROR_CONFIG, "state-snapshot-interval %u is not a multiple of the page, %u",
-           c->state_snapshot_interval, page);
-  if (c->instance.check_tags && !c->carry_ids)
-    REFUSE(OCT_ENGINE_ERROR_CONFIG, "tags are checked only where token ids are carried");
-  return TRUE;
-}
-
-static gboolean
-check_groups(const oct_engine *e, GError **error) {
-  const oct_memory_plan *plan = &e->config.instance.memory;
-  guint32 states = 0;
-  if (plan->n_groups != e->n_groups)
-    REFUSE(OCT_ENGINE_ERROR_CONFIG, "the memory plan has %u groups, the model %u", plan->n_groups,
-           e->n_groups);
-  for (guint32 g = 0; g < e->n_groups; g++) {
-    states += e->is_state[g];
-    if (plan->groups[g].n_device == 0)
-      REFUSE(OCT_ENGINE_ERROR_CONFIG,
-             "layer group %u has no pages: no memory is left for the cache", g);
-    if ((plan->groups[g].n_host > 0) != (plan->groups[0].n_host > 0))
-      REFUSE(OCT_ENGINE_ERROR_CONFIG, "layer group %u and group 0 differ in having a host tier", g);
-  }
-  if (states > 1)
-    REFUSE(OCT_ENGINE_ERROR_CONFIG, "%u groups of recurrent state: at most 1 is supported", states);
-  return TRUE;
-}
-
 static void
 set_up_groups(oct_engine *e) {
   e->n_groups = oct_model_groups(e->spec, e->config.instance.kv_dtype, e->groups);
@@ -114,6 +57,10 @@ set_up_steps(oct_engine *e) {
   e->config.instance.max_batched_tokens = e->config.max_num_batched_tokens;
   e->config.instance.depth = e->config.instance.parallel.pipeline + e->config.run_ahead;
   e->config.instance.seed = e->config.seed;
+  /* A record holds the ids of all slices, and a few page changes of each beside those of openings.
+   */
+  e->history_max = OCT_STEP_TOKENS_MAX - e->n_domains * e->config.max_num_batched_tokens;
+  e->changes_max = OCT_STEP_CHANGES_MAX / 2;
   e->bucket_seqs = g_new0(oct_seq *, max_slices);
   e->bucket_first = g_new0(guint32, e->page_tokens + 1);
   e->transfers = g_ptr_array_new();
@@ -124,11 +71,17 @@ set_up_steps(oct_engine *e) {
 
 oct_engine *
 oct_engine_new(oct_world *world, const oct_engine_config *config, GError **error) {
-  if (!check_config(config, error))
+  if (!oct_accept_config(config, error))
     return NULL;
   g_autoptr(oct_engine) e = g_new0(oct_engine, 1);
   e->world = world;
   e->config = *config;
+  /* A lost instance is reopened, long after the caller's have gone. */
+  e->label = g_strdup(config->instance.label);
+  e->devices = g_memdup2(config->instance.devices,
+                         oct_parallel_world(&config->instance.parallel) * sizeof(guint16));
+  e->config.instance.label = e->label;
+  e->config.instance.devices = e->devices;
   e->spec = config->instance.spec;
   e->policy = oct_policy_find(config->policy);
   if (e->config.max_model_len == 0)
@@ -147,7 +100,7 @@ oct_engine_new(oct_world *world, const oct_engine_config *config, GError **error
   e->exports = g_hash_table_new(g_int64_hash, g_int64_equal);
   set_up_groups(e);
   set_up_steps(e);
-  if (!check_groups(e, error) || !oct_residency_new(e, error))
+  if (!oct_accept_memory(e, error) || !oct_residency_new(e, error))
     return NULL;
   oct_kv_init(e);
   e->state = OCT_ENGINE_OPENING;
@@ -170,7 +123,7 @@ oct_engine_free(oct_engine *e) {
   oct_engine_enter(e);
   if (e->instance != 0)
     oct_world_close(e->world, e->instance);
-  if (e->transfers != NULL)
+  if (e->domains != NULL) /* else it was refused before it had any */
     oct_transfer_drop_all(e);
   e->draining = TRUE;
   for (oct_request *r = e->first; r != NULL; r = r->next)
@@ -191,6 +144,8 @@ oct_engine_free(oct_engine *e) {
     g_free(e->flights[i].slices);
   for (int h = 0; h < OCT_HIST_COUNT; h++)
     oct_hist_free(e->hists[h]);
+  g_free(e->label);
+  g_free(e->devices);
   g_free(e->free_slots);
   g_free(e->bucket_seqs);
   g_free(e->bucket_first);
@@ -201,90 +156,6 @@ oct_engine_free(oct_engine *e) {
 }
 
 /* ---------------------------------------------------------------- requests */
-
-static gboolean
-check_sampling(const oct_engine *e, const oct_request_params *p, GError **error) {
-  if (p->n < 1 || p->n > OCT_CHOICES_MAX || p->n > e->config.max_num_seqs)
-    REFUSE(OCT_ENGINE_ERROR_INVALID, "n %u is not between 1 and %u", p->n,
-           MIN(OCT_CHOICES_MAX, e->config.max_num_seqs));
-  if (p->export_cache && (p->max_tokens != 1 || p->n != 1))
-    REFUSE(OCT_ENGINE_ERROR_INVALID, "export_cache needs max_tokens 1 and n 1, not %u and %u",
-           p->max_tokens, p->n);
-  const oct_engine *from = p->import_engine;
-  if (from != NULL && (p->n != 1 || from == e || from->world != e->world || from->spec != e->spec ||
-                       from->page_tokens != e->page_tokens || !oct_world_can_pull(e->world) ||
-                       from->config.instance.kv_dtype != e->config.instance.kv_dtype))
-    REFUSE(OCT_ENGINE_ERROR_INVALID,
-           "import_engine: not another engine of this world with the same model, KV type and page, "
-           "or n is %u",
-           p->n);
-  if (p->max_tokens < 1)
-    REFUSE(OCT_ENGINE_ERROR_INVALID, "max_tokens %u is below 1", p->max_tokens);
-  if (p->min_tokens > p->max_tokens)
-    REFUSE(OCT_ENGINE_ERROR_INVALID, "min_tokens %u is above max_tokens %u", p->min_tokens,
-           p->max_tokens);
-  if (p->n_stop_tokens > G_N_ELEMENTS(p->stop_tokens))
-    REFUSE(OCT_ENGINE_ERROR_INVALID, "%u stop tokens: at most %u", p->n_stop_tokens,
-           (guint)G_N_ELEMENTS(p->stop_tokens));
-  if (p->n > 1 && p->prompt_tokens < 2)
-    REFUSE(OCT_ENGINE_ERROR_INVALID, "n %u needs a prompt of at least 2 tokens, not %u", p->n,
-           p->prompt_tokens);
-  return TRUE;
-}
-
-static gboolean
-check_prompt(const oct_engine *e, const oct_request_params *p, GError **error) {
-  if (p->prompt_tokens < 1)
-    REFUSE(OCT_ENGINE_ERROR_INVALID, "the prompt is empty");
-  if (p->prompt_tokens >= e->config.max_model_len)
-    REFUSE(OCT_ENGINE_ERROR_TOO_LONG,
-           "the prompt has %u tokens; max-model-len %u leaves room for %u", p->prompt_tokens,
-           e->config.max_model_len, e->config.max_model_len - 1);
-  if (e->config.carry_ids && p->prompt_ids == NULL)
-    REFUSE(OCT_ENGINE_ERROR_INVALID, "the prompt has no token ids");
-  for (guint32 i = 0; e->config.carry_ids && i < p->prompt_tokens; i++)
-    if (p->prompt_ids[i] >= e->spec->vocab)
-      REFUSE(OCT_ENGINE_ERROR_INVALID, "prompt token %u is %u; the vocabulary has %u", i,
-             p->prompt_ids[i], e->spec->vocab);
-  guint64 tokens = MIN((guint64)p->prompt_tokens + p->max_tokens, e->config.max_model_len);
-  for (guint32 g = 0; g < e->n_groups; g++) {
-    if (e->is_state[g])
-      continue;
-    guint64 span = tokens;
-    if (e->groups[g].window > 0)
-      span = MIN(span, (guint64)e->groups[g].window + e->config.max_num_batched_tokens +
-                           2 * e->page_tokens);
-    /* Each further choice needs its own last page while it forks. */
-    guint64 pages = (span + e->page_tokens - 1) / e->page_tokens + (p->n > 1 ? p->n : 0);
-    guint32 have = oct_pool_total(e->domains[0].device[g]);
-    if (pages > have)
-      REFUSE(OCT_ENGINE_ERROR_TOO_LONG,
-             "prompt of %u and max_tokens %u need %" G_GUINT64_FORMAT
-             " pages of %u tokens; the cache has %u",
-             p->prompt_tokens, p->max_tokens, pages, e->page_tokens, have);
-  }
-  if (e->first_state_group >= 0 &&
-      p->n > oct_pool_total(e->domains[0].device[e->first_state_group]))
-    REFUSE(OCT_ENGINE_ERROR_TOO_LONG, "n %u needs as many state slots; the cache has %u", p->n,
-           oct_pool_total(e->domains[0].device[e->first_state_group]));
-  return TRUE;
-}
-
-static gboolean
-check_request(const oct_engine *e, const oct_request_params *p, GError **error) {
-  if (e->draining || e->state == OCT_ENGINE_DEAD)
-    REFUSE(OCT_ENGINE_ERROR_DOWN, "the engine %s", e->draining ? "is draining" : "is down");
-  if (!check_prompt(e, p, error) || !check_sampling(e, p, error))
-    return FALSE;
-  if (e->queued_requests >= e->config.queue_max)
-    REFUSE(OCT_ENGINE_ERROR_BUSY, "%" G_GUINT64_FORMAT " requests wait; the queue takes %u",
-           e->queued_requests, e->config.queue_max);
-  if (e->queued_tokens + p->prompt_tokens > e->config.queue_tokens_max)
-    REFUSE(OCT_ENGINE_ERROR_BUSY,
-           "%" G_GUINT64_FORMAT " prompt tokens wait; the queue takes %" G_GUINT64_FORMAT,
-           e->queued_tokens, e->config.queue_tokens_max);
-  return TRUE;
-}
 
 static guint32
 least_loaded_domain(const oct_engine *e) {
@@ -299,10 +170,12 @@ least_loaded_domain(const oct_engine *e) {
 gboolean
 oct_engine_submit(oct_engine *e, const oct_request_params *params, oct_request_id *id,
                   GError **error) {
-  if (!check_request(e, params, error)) {
+  if (!oct_accept_request(e, params, error)) {
     e->stats.refused++;
     return FALSE;
   }
+  /* Whatever becomes of it, even at once, is not before it came. */
+  e->now = MAX(e->now, params->arrival_ns);
   oct_request *r = oct_request_new(e, params);
   e->stats.accepted++;
   if (r->deadline_ns > 0)
@@ -349,25 +222,41 @@ oct_engine_drain(oct_engine *e) {
 
 /* ---------------------------------------------------------------- events */
 
+/* Why this engine cannot run on an instance with these capabilities, NULL when it can. */
+static const char *
+misfit(const oct_engine *e, const oct_capabilities *c) {
+  const oct_memory_plan *plan = &e->config.instance.memory;
+  for (guint32 g = 0; g < e->n_groups; g++)
+    if (c->fits[g] < plan->groups[g].n_device)
+      return "the device holds fewer pages than the memory plan";
+  if (c->depth == 0)
+    return "the backend takes no step";
+  if (c->token_ids && !e->config.carry_ids)
+    return "the backend needs token ids, which this run does not carry";
+  if (e->has_host && !c->host_tier)
+    return "the backend has no host tier, which the memory plan uses";
+  if (e->residency != NULL && !c->expert_slots)
+    return "the backend keeps every expert on the device, it has no expert slots";
+  return NULL;
+}
+
 static void
 opened(oct_engine *e, const oct_capabilities *c) {
   e->capabilities = *c;
-  const oct_memory_plan *plan = &e->config.instance.memory;
-  for (guint32 g = 0; g < e->n_groups; g++)
-    if (c->fits[g] < plan->groups[g].n_device) {
-      oct_instance_lost(e, "the device holds fewer pages than the memory plan");
-      e->lost_fatal = TRUE;
-    }
-  if (c->token_ids && !e->config.carry_ids) {
-    oct_instance_lost(e, "the backend needs token ids, which this run does not carry");
+  const char *why = misfit(e, c);
+  if (why != NULL) {
+    oct_instance_lost(e, why);
     e->lost_fatal = TRUE;
-  }
-  if (e->residency != NULL && !c->expert_slots) {
-    oct_instance_lost(e, "the backend keeps every expert on the device, it has no expert slots");
-    e->lost_fatal = TRUE;
+    return;
   }
   e->state = OCT_ENGINE_SERVING;
   e->last_done_ns = e->now;
+  /* Accepted before this was known. */
+  for (oct_request *r = e->first; r != NULL && !c->adapters; r = r->next)
+    if (r->adapter != 0 && r->n_ended < r->n) {
+      oct_request_end(e, r, OCT_END_FAILED);
+      oct_request_reap(e, r);
+    }
 }
 
 void

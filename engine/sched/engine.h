@@ -13,7 +13,7 @@
  *     if (event.instance == oct_engine_instance(engine)) oct_engine_event(engine, &event);
  *     … oct_engine_submit(), oct_engine_cancel() …
  *
- * Life of a request (engine/sched/request.h has the machine): WAITING -> RELOADING -> RUNNING ->
+ * Life of a request (engine/sched/request.c has the machine): WAITING -> RELOADING -> RUNNING ->
  * ended, with RUNNING -> PREEMPTING -> OFFLOADING -> WAITING on the way when memory is short. It
  * ends exactly once, with one oct_end_reason, in whatever state it is.
  */
@@ -85,8 +85,10 @@ typedef struct oct_listener {
 } oct_listener;
 
 typedef struct oct_engine_config {
-  oct_instance_config instance; /* max_slots, depth and max_batched_tokens are derived from below */
-  guint32 max_num_seqs;         /* per KV domain */
+  /* max_slots, depth and max_batched_tokens are derived from below. The spec is borrowed, label and
+   * devices are copied. */
+  oct_instance_config instance;
+  guint32 max_num_seqs;           /* per KV domain */
   guint32 max_num_batched_tokens; /* per KV domain and step, >= max_num_seqs */
   guint32 max_model_len;
   guint32 run_ahead;     /* 0 or 1: steps submitted on the assumption that decodes go on */
@@ -104,9 +106,9 @@ typedef struct oct_engine_config {
   /* Times a request is run again after faults before it fails. A lost instance is reopened up to
    * once more often than that without a step that ends well in between. */
   guint32 retries_max;
-  guint32 queue_max;          /* waiting requests; 0 = OCT_LIMIT_QUEUE_REQUESTS */
-  guint64 queue_tokens_max;   /* their prompt tokens together; 0 = OCT_LIMIT_QUEUE_TOKENS */
-  gboolean no_forward;        /* never fast-forward */
+  guint32 queue_max;        /* waiting requests; 0 = OCT_LIMIT_QUEUE_REQUESTS */
+  guint64 queue_tokens_max; /* their prompt tokens together; 0 = OCT_LIMIT_QUEUE_TOKENS */
+  gboolean no_forward;      /* never fast-forward */
   guint64 seed;
   oct_expert_options experts; /* residency; only with instance.memory.n_expert_slots */
   oct_log *log;               /* event log; borrowed; NULL = none */
@@ -118,7 +120,7 @@ void oct_engine_config_default(oct_engine_config *config);
 
 typedef struct oct_request_params {
   void *user;                /* handed back in callbacks */
-  oct_time arrival_ns;       /* when it came in; queue time counts from here */
+  oct_time arrival_ns;       /* when it came in, never later than the world's time */
   oct_time deadline_ns;      /* world time after which it is timed out; 0 = none */
   gint32 priority;           /* smaller is more urgent, as in vLLM */
   guint64 tenant;            /* fairness key for the priority policy */
@@ -162,7 +164,8 @@ typedef struct oct_engine oct_engine;
 /* ---- life cycle */
 
 /* Opens the instance; requests may be submitted at once and wait until it is open. NULL with *error
- * (CONFIG) names the value and the limit. The world is borrowed. */
+ * (CONFIG, or the domain of the limit, layout or backend that says no) names the value and the
+ * limit. The world is borrowed. */
 oct_engine *oct_engine_new(oct_world *world, const oct_engine_config *config,
                            GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* Ends what is left as CANCELLED (with callbacks), closes the instance. Accepts NULL. */
@@ -174,7 +177,8 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(oct_engine, oct_engine_free)
 /* Takes a request, or refuses it with *error; a refused one has no callback. */
 gboolean oct_engine_submit(oct_engine *engine, const oct_request_params *params, oct_request_id *id,
                            GError **error) G_GNUC_WARN_UNUSED_RESULT;
-/* Ends a request in whatever state, with ended() before it returns. FALSE: no such live request. */
+/* Ends a request in whatever state, with ended() before it returns. FALSE: no such live request.
+ * Its record says that it ended at the engine's latest turn, event or arrival. */
 gboolean oct_engine_cancel(oct_engine *engine, oct_request_id id);
 /* Ends one choice of a request as OCT_END_STOP: for stop strings, which the text layer finds. The
  * others go on. FALSE: no such live choice. */

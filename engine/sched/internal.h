@@ -1,10 +1,10 @@
 /* The scheduler's inside: what the files of this folder share. Nothing outside includes it, except
  * tests of one part.
  *
- * Reading order: request.c (life cycle), queue.c (who waits), kv.c (pages, slots, prefix hits),
- * plan.c (one step), policy/ (in which order), commit.c (what a step brought), transfer.c (host
- * tier), fault.c (what goes wrong), forward.c (fast-forward), engine.c (the turn), check.c (the
- * books).
+ * Reading order: accept.c (limits), request.c (life cycle), queue.c (who waits), kv.c (pages,
+ * slots, prefix hits), plan.c (one step), policy/ (in which order), commit.c (what a step brought),
+ * transfer.c (host tier), fault.c (what goes wrong), forward.c (fast-forward), engine.c (the turn),
+ * check.c (the books).
  *
  * A sequence's numbers, all in tokens (n_out + in_flight_out <= max_out):
  *
@@ -26,9 +26,10 @@
 #include "engine/sched/policy.h"
 #include "engine/sched/pool.h"
 
-#define OCT_CHOICES_MAX 8
-#define OCT_DEPTH_MAX   20 /* unfinished steps: OCT stages + run-ahead */
-#define OCT_GROUPS      OCT_MODEL_GROUPS_MAX
+#define OCT_CHOICES_MAX  8
+#define OCT_LOGPROBS_MAX 20
+#define OCT_DEPTH_MAX    20 /* unfinished steps: OCT stages + run-ahead */
+#define OCT_GROUPS       OCT_MODEL_GROUPS_MAX
 
 typedef enum oct_seq_state {
   OCT_SEQ_WAITING,    /* in its domain's queue; holds no device memory, perhaps host pages */
@@ -184,6 +185,8 @@ typedef struct oct_residency oct_residency;
 struct oct_engine {
   oct_world *world;
   oct_engine_config config;
+  char *label;      /* config.instance's, owned */
+  guint16 *devices; /* likewise */
   const oct_policy *policy;
   const oct_model_spec *spec;
   guint32 instance; /* 0 while none is open */
@@ -225,6 +228,8 @@ struct oct_engine {
   guint32 tokens_left, slices_left; /* of the domain being planned */
   oct_flight *plan;
   gboolean plan_preempted;
+  /* What slots opened in it have put into its record, and what they may; each alone fits. */
+  guint32 history_used, history_max, changes_used, changes_max;
 
   char down_reason[96];
   char lost[96]; /* why the instance is lost; handled at the end of turn() and event() */
@@ -232,9 +237,9 @@ struct oct_engine {
   gboolean has_host, has_windows;
 
   oct_residency *residency; /* NULL: every expert is resident */
-  GPtrArray *transfers; /* oct_transfer, reused */
-  guint32 n_transfers;  /* in flight or pending */
-  GArray *copies;       /* oct_copy scratch */
+  GPtrArray *transfers;     /* oct_transfer, reused */
+  guint32 n_transfers;      /* in flight or pending */
+  GArray *copies;           /* oct_copy scratch */
   guint64 next_ticket;
 
   oct_seq **bucket_seqs; /* forward.c: running sequences sorted by position in their page */
@@ -243,6 +248,12 @@ struct oct_engine {
   oct_engine_stats stats;
   oct_hist *hists[OCT_HIST_COUNT];
 };
+
+/* ---- accept.c: FALSE with *error names the thing, its value and the limit */
+gboolean oct_accept_config(const oct_engine_config *config, GError **error);
+gboolean oct_accept_memory(const oct_engine *engine, GError **error);
+gboolean oct_accept_request(const oct_engine *engine, const oct_request_params *params,
+                            GError **error);
 
 /* ---- request.c */
 oct_request *oct_request_new(oct_engine *engine, const oct_request_params *params);

@@ -157,10 +157,37 @@ oct_plan_is_planned(const oct_engine *engine, const oct_seq *seq) {
   return seq->last_step == engine->next_number;
 }
 
+/* Ids that penalties count, sent when the slot opens. */
+static guint32
+history_tokens(const oct_seq *seq) {
+  const oct_request *r = seq->request;
+  gboolean penalties =
+      r->repetition_penalty != 1 || r->presence_penalty != 0 || r->frequency_penalty != 0;
+  return penalties && seq->ids != NULL ? r->prompt + seq->n_out : 0;
+}
+
+static guint32
+opening_changes(const oct_engine *engine, const oct_seq *seq) {
+  guint32 n = 0;
+  for (guint32 g = 0; g < engine->n_groups; g++)
+    n += engine->is_state[g] ? 1 : seq->n_pages - seq->first_live[g] + 1;
+  return n;
+}
+
+/* Whether the step's record takes the opening of the sequence's slot beside what it has: each
+ * alone fits, many long ones (all of them prefix hits, say) go into several steps. */
+static gboolean
+record_takes(const oct_engine *engine, const oct_seq *seq) {
+  guint32 history = history_tokens(seq), changes = opening_changes(engine, seq);
+  return (engine->history_used == 0 || history <= engine->history_max - engine->history_used) &&
+         (engine->changes_used == 0 || changes <= engine->changes_max - engine->changes_used);
+}
+
 static gboolean
 may_run(const oct_engine *engine, const oct_seq *seq) {
   return seq->state == OCT_SEQ_RUNNING && seq->unfinished <= engine->config.run_ahead &&
-         !oct_plan_is_planned(engine, seq) && engine->slices_left > 0 && engine->tokens_left > 0;
+         !oct_plan_is_planned(engine, seq) && engine->slices_left > 0 && engine->tokens_left > 0 &&
+         (!seq->fresh || record_takes(engine, seq));
 }
 
 static void
@@ -183,10 +210,10 @@ open_slot(oct_engine *engine, oct_seq *seq) {
                       .presence_penalty = r->presence_penalty,
                       .frequency_penalty = r->frequency_penalty,
                       .history = OCT_NO_INDEX};
-  gboolean penalties =
-      r->repetition_penalty != 1 || r->presence_penalty != 0 || r->frequency_penalty != 0;
-  if (penalties && seq->ids != NULL) {
-    o->n_history = r->prompt + seq->n_out;
+  engine->changes_used += opening_changes(engine, seq);
+  o->n_history = history_tokens(seq);
+  if (o->n_history > 0) {
+    engine->history_used += o->n_history;
     o->history = oct_step_add_tokens(engine->builder, seq->ids, o->n_history, NULL);
   }
 }
@@ -447,9 +474,11 @@ chunk_tokens(const oct_engine *engine, const oct_seq *seq) {
 
 static guint32
 plan_prefill(oct_engine *engine, oct_seq *seq) {
+  if (!may_run(engine, seq))
+    return 0;
   if (!seq->request->forked && seq->sched == seq->target)
     plan_fork(engine, seq);
-  if (seq->sched >= seq->target || !may_run(engine, seq))
+  if (seq->sched >= seq->target || seq->state != OCT_SEQ_RUNNING)
     return 0;
   guint32 n = chunk_tokens(engine, seq);
   if (!make_room(engine, seq, seq->sched + n))
@@ -643,6 +672,7 @@ oct_plan_step(oct_engine *engine) {
   f->number = engine->next_number;
   f->submit_ns = engine->now;
   f->n_slices = f->n_tokens = f->n_decode = 0;
+  engine->history_used = engine->changes_used = 0;
   engine->plan = f;
   engine->plan_preempted = FALSE;
   oct_step_begin(engine->builder, f->number, (guint16)engine->n_domains);

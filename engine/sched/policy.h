@@ -33,7 +33,7 @@ typedef struct oct_policy {
   gboolean always_recompute; /* preemption never offloads */
 } oct_policy;
 
-const oct_policy *oct_policy_find(const char *name); /* NULL: no such policy */
+const oct_policy *oct_policy_find(const char *name); /* NULL: the default; returns NULL: none */
 const oct_policy *const *oct_policy_list(void);      /* NULL-terminated */
 
 /* ---- what plan() may call, for the domain it was given */

@@ -20,7 +20,10 @@
 
 #include "engine/sched/internal.h"
 
-G_DEFINE_QUARK(oct - engine - error - quark, oct_engine_error)
+GQuark
+oct_engine_error_quark(void) {
+  return g_quark_from_static_string("oct-engine-error-quark");
+}
 
 const char *
 oct_end_reason_name(oct_end_reason reason) {
@@ -118,7 +121,10 @@ oct_request_new(oct_engine *engine, const oct_request_params *params) {
   r->ignore_eos = params->ignore_eos;
   r->n_stop_tokens = params->n_stop_tokens;
   memcpy(r->stop_tokens, params->stop_tokens, sizeof r->stop_tokens);
-  r->n_page_ids = params->page_ids != NULL ? params->n_page_ids : 0;
+  /* Those past the context are of no use. */
+  r->n_page_ids = params->page_ids != NULL
+                      ? MIN(params->n_page_ids, engine->config.max_model_len / engine->page_tokens)
+                      : 0;
   r->page_ids = g_memdup2(params->page_ids, r->n_page_ids * sizeof(guint64));
   r->arrival_ns = params->arrival_ns;
   r->deadline_ns = params->deadline_ns;

@@ -10,6 +10,8 @@ static const oct_policy *const policies[] = {
 
 const oct_policy *
 oct_policy_find(const char *name) {
+  if (name == NULL)
+    return &oct_policy_decode_first;
   for (int i = 0; policies[i] != NULL; i++)
     if (strcmp(policies[i]->name, name) == 0)
       return policies[i];
