@@ -16,6 +16,7 @@ typedef enum flag_kind {
   FLAG_TIME,  /* "1s" into a gint64 of ns */
   FLAG_TEXT,  /* as it is */
   FLAG_WORD,  /* by a function */
+  FLAG_WHOLE, /* the same, and commas in it do not separate values */
   FLAG_ON,    /* no value */
   FLAG_OFF,
 } flag_kind;
@@ -74,11 +75,50 @@ set_preemption(oct_setup_options *o, const char *value) {
   return FALSE;
 }
 
+/* Anything but the plain names is a world of backends/registry.h, which says what is wrong with it.
+ */
 static gboolean
 set_backend(oct_setup_options *o, const char *value) {
-  gboolean mock = strcmp(value, "mock") == 0;
-  o->backend = mock ? OCT_REPLAY_MOCK : OCT_REPLAY_SIMGRID;
-  return mock || strcmp(value, "simgrid") == 0;
+  gboolean simgrid = strcmp(value, "simgrid") == 0;
+  o->backend = simgrid ? OCT_REPLAY_SIMGRID : OCT_REPLAY_MOCK;
+  o->description = simgrid || strcmp(value, "mock") == 0 ? NULL : value;
+  return TRUE;
+}
+
+static gboolean
+set_expert_policy(oct_setup_options *o, const char *value) {
+  gboolean pinned = strcmp(value, "pinned") == 0;
+  o->engine.experts.policy = pinned ? OCT_EXPERT_PINNED : OCT_EXPERT_LRU;
+  return pinned || strcmp(value, "lru") == 0;
+}
+
+/* "power:X", above 0 and at most 4. */
+static gboolean
+parse_power(const char *value, double *exponent) {
+  char *end;
+  if (!g_str_has_prefix(value, "power:"))
+    return FALSE;
+  *exponent = g_ascii_strtod(value + 6, &end);
+  return end != value + 6 && *end == '\0' && *exponent > 0 && *exponent <= 4;
+}
+
+static gboolean
+set_expert_warmup(oct_setup_options *o, const char *value) {
+  o->engine.experts.warmup = OCT_EXPERT_WARM_UNIFORM;
+  if (strcmp(value, "uniform") == 0)
+    return TRUE;
+  if (g_str_has_prefix(value, "hist:")) {
+    o->expert_histogram = value + 5;
+    return value[5] != '\0';
+  }
+  o->engine.experts.warmup = OCT_EXPERT_WARM_POWER_LAW;
+  return parse_power(value, &o->engine.experts.exponent);
+}
+
+static gboolean
+set_expert_miss(oct_setup_options *o, const char *value) {
+  o->expert_load = strcmp(value, "load") == 0;
+  return o->expert_load || strcmp(value, "read") == 0;
 }
 
 static gboolean
@@ -92,13 +132,7 @@ set_moe_kernel(oct_setup_options *o, const char *value) {
 static gboolean
 set_routing(oct_setup_options *o, const char *value) {
   o->routing_alpha = 0;
-  if (strcmp(value, "uniform") == 0)
-    return TRUE;
-  if (!g_str_has_prefix(value, "power:"))
-    return FALSE;
-  char *end;
-  o->routing_alpha = g_ascii_strtod(value + 6, &end);
-  return end != value + 6 && *end == '\0' && o->routing_alpha > 0 && o->routing_alpha <= 4;
+  return strcmp(value, "uniform") == 0 || parse_power(value, &o->routing_alpha);
 }
 
 static gboolean
@@ -135,7 +169,8 @@ static const flag flags_table[] = {
      0, 0, NULL},
     {"node", "N", "profile of the machine: b300-hgx8, h200-hgx8, … or an .ini file", FLAG_TEXT,
      AT(node), 0, 0, NULL},
-    {"backend", "B", "simgrid (default) or mock", FLAG_WORD, 0, 0, 0, set_backend},
+    {"backend", "B", "simgrid (default), mock, or a world such as mock:fixed_ns=2000000",
+     FLAG_WHOLE, 0, 0, 0, set_backend},
     {"engine-preset", "P", "host times of the profile: octet, vllm", FLAG_TEXT, AT(preset), 0, 0,
      NULL},
     {"replicas", "N", "engines behind a least-loaded router, each with its own GPUs", FLAG_COUNT,
@@ -182,6 +217,12 @@ static const flag flags_table[] = {
      AT(engine.state_snapshot_interval), 0, 1 << 30, NULL},
     {"expert-cache-size", "GiB", "routed experts kept on each GPU; the rest stays in host memory",
      FLAG_GIB, AT(expert_cache_bytes), 0, 1 << 20, NULL},
+    {"expert-policy", "P", "lru (frequency-aware) or pinned", FLAG_WORD, 0, 0, 0,
+     set_expert_policy},
+    {"expert-warmup", "W", "uniform, power:X or hist:FILE (a line of numbers per layer)", FLAG_WORD,
+     0, 0, 0, set_expert_warmup},
+    {"expert-miss", "M", "read a missing expert in host memory, or load it first", FLAG_WORD, 0, 0,
+     0, set_expert_miss},
     {"policy", "P", "scheduling policy, see below", FLAG_WORD, 0, 0, 0, set_policy},
     {"scheduling-policy", "P", "fcfs or priority", FLAG_WORD, 0, 0, 0, set_scheduling},
     {"preemption", "P", "auto, recompute or offload", FLAG_WORD, 0, 0, 0, set_preemption},
@@ -195,7 +236,7 @@ static const flag flags_table[] = {
     {"enforce-eager", NULL, "no CUDA graphs", FLAG_ON, AT(engine.instance.eager), 0, 0, NULL},
     {"moe-kernel", "K", "price of expert kernels: measured or target", FLAG_WORD, 0, 0, 0,
      set_moe_kernel},
-    {"expert-routing", "R", "uniform, or power:X for popularity ~ rank^-X", FLAG_WORD, 0, 0, 0,
+    {"expert-routing", "R", "uniform, or power:X for popularity ~ rank^-X, X up to 4", FLAG_WORD, 0, 0, 0,
      set_routing},
     {"seed", "N", "of everything drawn", FLAG_SEED, AT(seed), 0, 0, NULL},
     {"sim-exact", NULL, "every step through SimGrid's solver", FLAG_ON, AT(exact), 0, 0, NULL},
@@ -287,7 +328,8 @@ static char **
 choices_of(const oct_engine_flags *flags, gsize i) {
   oct_engine_flags *cache = (oct_engine_flags *)flags;
   if (flags->values[i] != NULL && flags->choices[i] == NULL)
-    cache->choices[i] = g_strsplit(flags->values[i], ",", -1);
+    cache->choices[i] =
+        g_strsplit(flags->values[i], ",", flags_table[i].kind == FLAG_WHOLE ? 1 : -1);
   return flags->choices[i];
 }
 
@@ -363,6 +405,7 @@ set_value(const flag *f, oct_setup_options *o, const char *value, GError **error
     *(const char **)at = value;
     return TRUE;
   case FLAG_WORD:
+  case FLAG_WHOLE:
     if (f->set(o, value))
       return TRUE;
     if (f->set == set_policy)

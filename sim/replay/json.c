@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "sim/replay/replay.h"
+#include "sim/replay/residency.h"
 #include "sim/replay/step-times.h"
 
 static json_t *
@@ -94,7 +95,9 @@ configuration_json(const oct_replay_config *c, const oct_replay_result *r) {
   json_object_set_new(out, "model", text(s->spec->name));
   json_object_set_new(out, "node", text(s->profile != NULL ? s->profile->name : NULL));
   json_object_set_new(out, "backend",
-                      text(s->options.backend == OCT_REPLAY_MOCK ? "mock" : "simgrid"));
+                      text(s->options.description != NULL          ? s->options.description
+                           : s->options.backend == OCT_REPLAY_MOCK ? "mock"
+                                                                   : "simgrid"));
   json_object_set_new(out, "engine_preset",
                       text(s->profile != NULL ? s->profile->engine.preset : NULL));
   json_object_set_new(out, "replicas", count(s->options.n_replicas));
@@ -463,6 +466,7 @@ oct_replay_json(const oct_replay_config *config, const oct_replay_result *r) {
   json_object_set_new(out, "scheduler", scheduler_json(m, r));
   json_object_set_new(out, "steps", steps_json(m, &r->setup));
   json_object_set_new(out, "use", gauges_json(m, &r->drive));
+  json_object_set_new(out, "experts", oct_residency_json(r));
   json_object_set_new(out, "resources", resources_json(m, &r->setup));
   json_object_set_new(out, "step_times", oct_step_times_json(r));
   json_object_set_new(out, "series", series_json(m));

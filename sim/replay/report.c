@@ -352,6 +352,23 @@ print_use(FILE *out, const json_t *r) {
   print_wrapped(out, "", lost);
 }
 
+static void
+print_experts(FILE *out, const json_t *r) {
+  if (oct_report_at(r, "experts") == NULL)
+    return;
+  g_autofree char *text = g_strdup_printf(
+      "%s of %s a layer on each GPU; %s of uses found (%s of token-expert pairs), %s loaded at %s "
+      "GB/s; break-even batch %s",
+      oct_report_count(oct_report_number(r, "experts.slots_per_layer")),
+      oct_report_count(oct_report_number(r, "experts.experts_per_layer")),
+      oct_report_share(oct_report_number(r, "experts.hit_share")),
+      oct_report_share(oct_report_number(r, "experts.pair_hit_share")),
+      oct_report_count(oct_report_number(r, "experts.loads")),
+      oct_report_count(oct_report_number(r, "experts.loaded_bytes_per_s") / 1e9),
+      oct_report_count(oct_report_number(r, "experts.break_even_batch")));
+  print_wrapped(out, "experts", text);
+}
+
 /* Per kind the mean utilisation and the busiest, kinds under 0.1 % left out. */
 static void
 print_resources(FILE *out, const json_t *r) {
@@ -414,6 +431,7 @@ oct_report_print(FILE *out, const json_t *r) {
   print_throughput(out, r);
   print_steps(out, r);
   print_use(out, r);
+  print_experts(out, r);
   print_resources(out, r);
   print_step_times(out, r);
   fputc('\n', out);

@@ -5,7 +5,7 @@
 #include "engine/base/assert.h"
 #include "engine/base/limits.h"
 #include "engine/sched/placement.h"
-#include "sim/replay/slo.h"
+#include "sim/replay/residency.h"
 
 /* Without a node there is no memory to count: mock gets pages for this many tokens. */
 #define MOCK_CACHE_TOKENS (4u << 20)
@@ -183,12 +183,24 @@ place(oct_setup *s, GError **error) {
 /* ---------------------------------------------------------------- the whole */
 
 static gboolean
+read_histogram(oct_setup *s, GError **error) {
+  if (s->options.expert_histogram == NULL)
+    return TRUE;
+  s->expert_histogram = oct_residency_read(s->options.expert_histogram, s->spec, error);
+  s->engine.experts.histogram = s->expert_histogram;
+  s->engine.experts.warmup = OCT_EXPERT_WARM_HISTOGRAM;
+  return s->expert_histogram != NULL;
+}
+
+static gboolean
 make(oct_setup *s, GError **error) {
   const oct_setup_options *o = &s->options;
   s->spec = oct_model_spec_load(o->model, o->zoo_dir, error);
   if (s->spec == NULL)
     return FALSE;
   if (o->node != NULL && (s->profile = oct_profile_load(o->node, NULL, o->preset, error)) == NULL)
+    return FALSE;
+  if (!read_histogram(s, error))
     return FALSE;
   if (s->profile == NULL && o->backend == OCT_REPLAY_SIMGRID) {
     g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION,
@@ -232,6 +244,7 @@ oct_setup_clear(oct_setup *setup) {
   oct_profile_free(setup->profile);
   oct_platform_free(setup->platform);
   g_free(setup->devices);
+  g_free(setup->expert_histogram);
   g_clear_pointer(&setup->warnings, g_ptr_array_unref);
   memset(setup, 0, sizeof *setup);
 }

@@ -28,6 +28,7 @@ typedef struct oct_setup_options {
   const char *node;    /* profile name or path; mock may do without: NULL */
   const char *preset;  /* host times; NULL = the profile's default */
   oct_replay_backend backend;
+  const char *description; /* a world of backends/registry.h in place of it; NULL = none */
   guint32 n_replicas;
   /* parallel (tensor 0 = all GPUs that a replica can have), kv_dtype, block_size, eager,
    * max_num_seqs (0 = by the GPU), max_num_batched_tokens (0), max_model_len (0 = what the model
@@ -40,6 +41,11 @@ typedef struct oct_setup_options {
   double state_memory_ratio;
   guint64 expert_cache_bytes, kv_offloading_bytes;
   guint64 swap_space_bytes; /* per GPU: the old name of the host tier; 0 = not given */
+  /* How experts that are not resident are kept: engine.experts, and a file with one line of numbers
+   * per layer in place of an assumed popularity; NULL = none. Reads them in place, or loads them.
+   */
+  const char *expert_histogram;
+  gboolean expert_load;
   oct_moe_kernel moe_kernel;
   double routing_alpha;
   gboolean exact; /* every step through the solver */
@@ -58,6 +64,7 @@ typedef struct oct_setup {
   oct_ledger ledger;        /* of each replica */
   oct_engine_config engine; /* complete but for devices, seed, log and listener */
   guint16 *devices;         /* [n_replicas x ranks], owned */
+  double *expert_histogram; /* owned; engine.experts.histogram */
   GPtrArray *warnings;      /* char *, owned */
 } oct_setup;
 

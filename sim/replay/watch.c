@@ -36,6 +36,13 @@ add_stats(oct_engine_stats *sum, const oct_engine_stats *s) {
   for (int p = 0; p < OCT_PART_COUNT; p++)
     sum->part_ns[p] += s->part_ns[p];
   sum->busy_ns += s->busy_ns;
+  sum->experts.uses += s->experts.uses;
+  sum->experts.hits += s->experts.hits;
+  sum->experts.used_pairs += s->experts.used_pairs;
+  sum->experts.hit_pairs += s->experts.hit_pairs;
+  sum->experts.loads += s->experts.loads;
+  sum->experts.loaded_bytes += s->experts.loaded_bytes;
+  sum->experts.evictions += s->experts.evictions;
 }
 
 static void

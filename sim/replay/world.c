@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "backends/mock/mock.h"
+#include "backends/registry.h"
 #include "sim/replay/metrics.h"
 #include "sim/replay/setup.h"
 #ifdef HAVE_SIMGRID
@@ -28,6 +29,7 @@ simgrid_world(const oct_setup *setup, GError **error) {
   options.exact = setup->options.exact;
   options.moe_kernel = setup->options.moe_kernel;
   options.routing_alpha = setup->options.routing_alpha;
+  options.expert_miss = setup->options.expert_load ? OCT_EXPERT_MISS_LOAD : OCT_EXPERT_MISS_READ;
   return oct_simgrid_world_new(&options, error);
 }
 
@@ -45,6 +47,8 @@ read_use(oct_world *world, guint *n, double *moved, gint64 *delayed_ns) {
 
 oct_world *
 oct_setup_world(const oct_setup *setup, GError **error) {
+  if (setup->options.description != NULL)
+    return oct_backend_world_new(setup->options.description, error);
   if (setup->options.backend == OCT_REPLAY_MOCK)
     return mock_world(setup, error);
 #ifdef HAVE_SIMGRID
