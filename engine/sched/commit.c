@@ -221,7 +221,7 @@ count_computed(oct_engine *engine, oct_seq *seq, const oct_flight_slice *fs) {
   seq->request->recomputed_tokens += again;
   engine->stats.recomputed_tokens += again;
   guint32 prompt = seq->request->prompt;
-  if (fs->position + again < prompt)
+  if (seq->choice == 0 && fs->position + again < prompt)
     engine->stats.prompt_tokens += MIN(end, prompt) - (fs->position + again);
 }
 

@@ -64,7 +64,7 @@ typedef struct oct_request_record {
   gint32 priority;
   guint32 prompt_tokens;
   guint32 output_tokens;     /* over all choices */
-  guint32 cached_tokens;     /* prompt tokens taken from the prefix cache at first admission */
+  guint32 cached_tokens;     /* prompt tokens that were never computed for it: prefix hits */
   guint32 recomputed_tokens; /* computed more than once because of preemption or faults */
   guint32 preemptions;
   oct_time arrival_ns, admitted_ns, first_token_ns, last_token_ns, ended_ns;
@@ -211,10 +211,10 @@ typedef struct oct_engine_stats {
   guint32 running, waiting; /* gauges: requests' sequences holding a slot, and not */
   guint64 accepted, refused, ended[OCT_END_COUNT];
   guint64 steps, forwarded_steps; /* all finished steps, and those of them fast-forwarded */
-  guint64 prompt_tokens;          /* computed in prefill, first time */
-  guint64 cached_prompt_tokens;   /* prefix hits at first admission, device and host */
-  guint64 host_hit_tokens;        /* those of them that came from the host tier */
-  guint64 queried_prompt_tokens;  /* prompt tokens looked up at first admission */
+  guint64 prompt_tokens;         /* computed in prefill, first time; of n choices' last ones, one */
+  guint64 cached_prompt_tokens;  /* prefix hits, device and host; with the former all of a prompt */
+  guint64 host_hit_tokens;       /* those of them that came from the host tier */
+  guint64 queried_prompt_tokens; /* prompt tokens looked up at first admission */
   guint64 recomputed_tokens, generated_tokens, zombie_slices;
   guint64 preemptions, offloads, reloads, offloaded_pages, reloaded_pages;
   guint64 exports, pulls, pulled_pages; /* caches left for others; taken from others */

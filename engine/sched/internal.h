@@ -74,7 +74,7 @@ typedef struct oct_seq {
   gint64 rank;
   /* Pages: table[g][i] for page groups, table[g][0] for state groups. host[g] likewise. */
   guint32 n_pages, page_capacity;
-  guint32 first_live[OCT_GROUPS];
+  guint32 first_live[OCT_GROUPS], told_live[OCT_GROUPS]; /* told: what the slot's table knows */
   guint32 *table[OCT_GROUPS], *host[OCT_GROUPS];
   gboolean has_state;          /* table[] of state groups is valid */
   guint32 restore[OCT_GROUPS]; /* snapshot to copy from before the first slice, or OCT_POOL_NONE */
@@ -163,7 +163,7 @@ typedef enum oct_transfer_kind {
   OCT_TRANSFER_OFFLOAD, /* a preempted sequence to the host */
   OCT_TRANSFER_RELOAD,  /* a sequence's pages (offloaded, or prefix hits) from the host */
   OCT_TRANSFER_SPILL,   /* cached pages to the host, ahead of eviction */
-  OCT_TRANSFER_PULL,    /* a sequence's cache from another engine; `host` is its device item there */
+  OCT_TRANSFER_PULL, /* a sequence's cache from another engine; `host` is its device item there */
 } oct_transfer_kind;
 
 typedef struct oct_transfer_item {
@@ -208,7 +208,7 @@ struct oct_engine {
   guint32 calls; /* public calls on the stack: a listener may call back */
   oct_request_id next_id;
   GHashTable *by_id;         /* looked up only, never iterated */
-  GHashTable *exports; /* id -> oct_seq; looked up only */
+  GHashTable *exports;       /* id -> oct_seq; looked up only */
   oct_time next_deadline_ns; /* no live request has an earlier one; it may be of one that ended */
   guint64 queued_requests, queued_tokens;
   GHashTable *shares; /* policy/priority.c */
@@ -297,7 +297,8 @@ void oct_kv_withdraw(oct_engine *engine, oct_seq *seq, guint32 from);
 /* Withdraws all that step `step` or a later one was to write, whoever offered it: also what a
  * sequence that has ended since left behind. */
 void oct_kv_withdraw_from(oct_engine *engine, guint64 step);
-/* Sliding windows: gives up pages that no token at or after `position` can see. */
+/* Sliding windows: gives up pages that no token at or after `position` can see. The slot's table is
+ * told with the sequence's next slice. */
 void oct_kv_slide(oct_engine *engine, oct_seq *seq, guint32 position);
 void oct_kv_complete(oct_engine *engine);
 /* A prefix hit: tokens [0, pages x page_tokens), and what taking it costs each group's pool. */

@@ -174,11 +174,6 @@ oct_kv_slide(oct_engine *engine, oct_seq *seq, guint32 position) {
     for (guint32 i = seq->first_live[g]; i < live; i++)
       oct_pool_unref(d->device[g], seq->table[g][i], seq->epoch);
     seq->first_live[g] = live;
-    if (!seq->fresh) {
-      oct_page_change *c = oct_step_add_change(engine->builder);
-      *c = (oct_page_change){
-          .slot = seq->slot, .group = (guint16)g, .op = OCT_PAGE_FIRST_LIVE, .index = live};
-    }
     d->blocked = FALSE;
   }
 }

@@ -112,10 +112,11 @@ oct_preempt_finish(oct_engine *engine, oct_seq *seq) {
   oct_seq_restart(engine, seq);
 }
 
-/* Pages for `tokens` tokens of a running sequence, preempting others (or itself) where needed.
- * FALSE: it does not run in this step. */
+/* Pages for `tokens` tokens of a running sequence, after what its windows have left behind; by
+ * preempting others (or itself) where needed. FALSE: it does not run in this step. */
 static gboolean
 make_room(oct_engine *engine, oct_seq *seq, guint32 tokens) {
+  oct_kv_slide(engine, seq, seq->sched);
   while (!oct_kv_grow(engine, seq, tokens)) {
     if (oct_memory_coming(engine, seq->domain))
       return FALSE;
@@ -248,8 +249,9 @@ announce(oct_engine *engine, oct_seq *seq) {
     }
     for (guint32 i = MAX(seq->announced, seq->first_live[g]); i < seq->n_pages; i++)
       change(engine, seq, g, OCT_PAGE_SET, i, seq->table[g][i]);
-    if (seq->fresh && seq->first_live[g] > 0)
+    if (seq->first_live[g] > (seq->fresh ? 0 : seq->told_live[g]))
       change(engine, seq, g, OCT_PAGE_FIRST_LIVE, seq->first_live[g], 0);
+    seq->told_live[g] = seq->first_live[g];
   }
   seq->announced = seq->n_pages;
 }
@@ -258,7 +260,6 @@ announce(oct_engine *engine, oct_seq *seq) {
 static void
 add_slice(oct_engine *engine, oct_seq *seq, guint32 n, gboolean samples, gboolean prefill) {
   const guint64 step = engine->next_number;
-  oct_kv_slide(engine, seq, seq->sched);
   if (seq->fresh)
     open_slot(engine, seq);
   announce(engine, seq);
@@ -575,14 +576,21 @@ count_admission(oct_engine *engine, oct_seq *seq, const oct_hit *hit) {
   }
   if (engine->first_state_group >= 0 && hit->pages > 0)
     engine->stats.snapshot_hits++;
+  oct_request *r = seq->request;
+  /* Each prompt token is either computed for the request or cached, once: a later admission adds
+   * what it finds beyond what the request ever had. The last token of further choices is not
+   * counted. */
+  guint32 tokens = MIN(hit->pages * engine->page_tokens, r->prompt);
+  if (tokens > seq->computed_max && seq->choice == 0) {
+    r->cached_tokens += tokens - seq->computed_max;
+    engine->stats.cached_prompt_tokens += tokens - seq->computed_max;
+    seq->computed_max = tokens;
+  }
   if (seq->counted)
     return;
   seq->counted = TRUE;
-  oct_request *r = seq->request;
   r->admitted_ns = engine->now;
-  r->cached_tokens = hit->pages * engine->page_tokens;
   engine->stats.queried_prompt_tokens += r->prompt;
-  engine->stats.cached_prompt_tokens += r->cached_tokens;
   engine->stats.host_hit_tokens +=
       engine->first_page_group < 0
           ? 0
@@ -600,8 +608,15 @@ admit(oct_engine *engine, oct_seq *seq) {
   oct_seq *source = oct_pull_source(seq);
   if (!seq->on_host && source == NULL)
     oct_kv_lookup(engine, seq, &hit);
-  if (!admission_fits(engine, seq, &hit)) {
-    d->blocked = !oct_memory_coming(engine, seq->domain);
+  gboolean fits = admission_fits(engine, seq, &hit),
+           coming = oct_memory_coming(engine, seq->domain);
+  if (!fits && hit.pages > 0 && d->n_running == 0 && !coming) {
+    /* Nobody else is there: the hit's own snapshot holds the state slot that is missing. */
+    hit = (oct_hit){0};
+    fits = admission_fits(engine, seq, &hit);
+  }
+  if (!fits) {
+    d->blocked = !coming;
     return FALSE;
   }
   oct_queue_remove(engine, seq);

@@ -64,8 +64,8 @@ oct_transfer_start(oct_engine *engine, oct_transfer *t) {
     submit = oct_world_pull(engine->world, engine->instance, from->instance, source->domain,
                             t->ticket, copies, engine->copies->len, &error);
   } else {
-    submit = oct_world_copy(engine->world, engine->instance, t->ticket, copies,
-                            engine->copies->len, &error);
+    submit = oct_world_copy(engine->world, engine->instance, t->ticket, copies, engine->copies->len,
+                            &error);
   }
   t->pending = submit == OCT_SUBMIT_FULL;
   if (submit == OCT_SUBMIT_REFUSED)
