@@ -23,12 +23,19 @@ typedef struct list {
   guint32 head, tail, count;
 } list;
 
+/* The low half of the key stands beside the item, so that probing reads no other item than the
+ * right one. */
+typedef struct index_slot {
+  guint32 item; /* item + 1, 0 = empty */
+  guint32 hash;
+} index_slot;
+
 struct oct_pool {
   item *items;
   guint32 n;
   list lists[4]; /* by oct_item_state; HELD only counts */
   guint64 completed;
-  guint32 *slots; /* index: item + 1, 0 = empty */
+  index_slot *slots;
   guint32 mask;
   oct_pool_evicted_fn evicted;
   void *evicted_user;
@@ -42,6 +49,14 @@ list_append(oct_pool *pool, oct_item_state state, guint32 i) {
   l->count++;
   if (state == OCT_ITEM_HELD)
     return;
+  if (state == OCT_ITEM_FREE && l->head != OCT_POOL_NONE) {
+    /* The last one freed is taken first: it is still in the processor's cache. */
+    it->prev = OCT_POOL_NONE;
+    it->next = l->head;
+    pool->items[l->head].prev = i;
+    l->head = i;
+    return;
+  }
   it->prev = l->tail;
   it->next = OCT_POOL_NONE;
   if (l->tail == OCT_POOL_NONE)
@@ -83,7 +98,7 @@ oct_pool_new(guint32 n_items) {
   guint32 slots = 16;
   while (slots < 2 * (guint64)n_items)
     slots *= 2;
-  pool->slots = g_new0(guint32, slots);
+  pool->slots = g_new0(index_slot, slots);
   pool->mask = slots - 1;
   oct_pool_reset(pool);
   return pool;
@@ -100,11 +115,11 @@ oct_pool_free(oct_pool *pool) {
 
 void
 oct_pool_reset(oct_pool *pool) {
-  memset(pool->slots, 0, sizeof(guint32) * ((gsize)pool->mask + 1));
+  memset(pool->slots, 0, sizeof(index_slot) * ((gsize)pool->mask + 1));
   for (int s = 0; s < 4; s++)
     pool->lists[s] = (list){OCT_POOL_NONE, OCT_POOL_NONE, 0};
   pool->completed = 0;
-  for (guint32 i = 0; i < pool->n; i++) {
+  for (guint32 i = pool->n; i-- > 0;) {
     pool->items[i] = (item){0};
     list_append(pool, OCT_ITEM_FREE, i);
   }
@@ -119,8 +134,11 @@ oct_pool_on_evict(oct_pool *pool, oct_pool_evicted_fn fn, void *user) {
 /* The slot that holds the key, or the empty one where it would go. */
 static guint32
 probe(const oct_pool *pool, oct_hash128 key) {
-  guint32 at = (guint32)key.lo & pool->mask;
-  while (pool->slots[at] != 0 && !oct_hash128_equal(pool->items[pool->slots[at] - 1].key, key))
+  const guint32 hash = (guint32)key.lo;
+  guint32 at = hash & pool->mask;
+  while (pool->slots[at].item != 0 &&
+         (pool->slots[at].hash != hash ||
+          !oct_hash128_equal(pool->items[pool->slots[at].item - 1].key, key)))
     at = (at + 1) & pool->mask;
   return at;
 }
@@ -130,15 +148,16 @@ unindex(oct_pool *pool, guint32 i) {
   if (!pool->items[i].indexed)
     return;
   guint32 hole = probe(pool, pool->items[i].key);
-  oct_assert(pool->slots[hole] == i + 1);
-  pool->slots[hole] = 0;
+  oct_assert(pool->slots[hole].item == i + 1);
+  pool->slots[hole].item = 0;
   pool->items[i].indexed = FALSE;
-  for (guint32 at = (hole + 1) & pool->mask; pool->slots[at] != 0; at = (at + 1) & pool->mask) {
-    guint32 home = (guint32)pool->items[pool->slots[at] - 1].key.lo & pool->mask;
+  for (guint32 at = (hole + 1) & pool->mask; pool->slots[at].item != 0;
+       at = (at + 1) & pool->mask) {
+    guint32 home = pool->slots[at].hash & pool->mask;
     /* Move back what the hole has cut off from its home. */
     if (((at - home) & pool->mask) >= ((at - hole) & pool->mask)) {
       pool->slots[hole] = pool->slots[at];
-      pool->slots[at] = 0;
+      pool->slots[at].item = 0;
       hole = at;
     }
   }
@@ -225,9 +244,9 @@ gboolean
 oct_pool_index(oct_pool *pool, guint32 i, oct_hash128 key, guint64 step) {
   oct_assert(i < pool->n && pool->items[i].state == OCT_ITEM_HELD && !pool->items[i].indexed);
   guint32 at = probe(pool, key);
-  if (pool->slots[at] != 0)
+  if (pool->slots[at].item != 0)
     return FALSE;
-  pool->slots[at] = i + 1;
+  pool->slots[at] = (index_slot){i + 1, (guint32)key.lo};
   pool->items[i].key = key;
   pool->items[i].writer = step;
   pool->items[i].indexed = TRUE;
@@ -254,7 +273,7 @@ oct_pool_withdraw_from(oct_pool *pool, guint64 step) {
 guint32
 oct_pool_find(const oct_pool *pool, oct_hash128 key) {
   guint32 at = probe(pool, key);
-  return pool->slots[at] == 0 ? OCT_POOL_NONE : pool->slots[at] - 1;
+  return pool->slots[at].item == 0 ? OCT_POOL_NONE : pool->slots[at].item - 1;
 }
 
 void
@@ -343,7 +362,7 @@ oct_pool_check(const oct_pool *pool, GError **error) {
       BROKEN("item %u may still be touched by step %" G_GUINT64_FORMAT, i, it->epoch);
   }
   for (guint32 at = 0; at <= pool->mask; at++)
-    found += pool->slots[at] != 0;
+    found += pool->slots[at].item != 0;
   if (found != indexed)
     BROKEN("the index has %u entries for %u indexed items", found, indexed);
   for (int s = 0; s < 4; s++) {
