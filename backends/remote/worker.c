@@ -304,27 +304,30 @@ listen_for_the_bell(void *arg) {
 int
 oct_worker_main(void *arg) {
   const worker_start *start = arg;
-  worker w = {.start = start, .channel = start->channel};
-  w.instances = g_array_new(FALSE, FALSE, sizeof(entry));
-  w.flat = g_byte_array_new();
-  atomic_store(&oct_channel_status(w.channel)->worker, (int)getpid());
-  show_life(&w);
+  /* Never freed: the listener uses it until the process is no more. */
+  worker *w = g_new0(worker, 1);
+  w->start = start;
+  w->channel = start->channel;
+  w->instances = g_array_new(FALSE, FALSE, sizeof(entry));
+  w->flat = g_byte_array_new();
+  atomic_store(&oct_channel_status(w->channel)->worker, (int)getpid());
+  show_life(w);
   g_autoptr(GError) error = NULL;
-  w.inner = start->make(start->arg, &error);
-  if (w.inner != NULL && w.inner->ops->clock != OCT_CLOCK_REAL) {
+  w->inner = start->make(start->arg, &error);
+  if (w->inner != NULL && w->inner->ops->clock != OCT_CLOCK_REAL) {
     g_set_error(&error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG,
-                "remote: %s has a virtual clock, a worker needs a real one", w.inner->ops->name);
-    g_clear_pointer(&w.inner, oct_world_free);
+                "remote: %s has a virtual clock, a worker needs a real one", w->inner->ops->name);
+    g_clear_pointer(&w->inner, oct_world_free);
   }
-  if (w.inner == NULL) {
+  if (w->inner == NULL) {
     const char *why = error != NULL ? error->message : "no world";
-    say(&w, CHANNEL_FAILED, why, (guint32)strlen(why) + 1);
+    say(w, CHANNEL_FAILED, why, (guint32)strlen(why) + 1);
     return WORKER_FAILED;
   }
   pthread_t listener;
-  if (pthread_create(&listener, NULL, listen_for_the_bell, &w) != 0)
+  if (pthread_create(&listener, NULL, listen_for_the_bell, w) != 0)
     return WORKER_FAILED;
-  (void)oct_world_run(w.inner, loop, &w);
+  (void)oct_world_run(w->inner, loop, w);
   /* What is left goes with the process; a world that hangs in its own end would keep us here. */
-  return w.corrupt ? WORKER_CORRUPT : WORKER_STOPPED;
+  return w->corrupt ? WORKER_CORRUPT : WORKER_STOPPED;
 }
