@@ -110,7 +110,9 @@ about_machine(const oct_replay_result *r, json_t *list) {
       if (g_str_has_prefix(key, "thermal/") || g_str_has_prefix(key, "reliability/") ||
           (g_str_has_prefix(key, "engine ") && !g_str_has_prefix(key, own)))
         continue;
-      g_string_append_printf(names, "%s%s", names->len > 0 ? ", " : "", key);
+      gboolean is_own = g_str_has_prefix(key, own);
+      g_string_append_printf(names, "%s%s%s", names->len > 0 ? ", " : "", is_own ? "engine/" : "",
+                             is_own ? key + strlen(own) : key);
     }
     add(list, "profile %s: assumed figures: %s", p->name, names->str);
   }

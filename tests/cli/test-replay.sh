@@ -1,0 +1,139 @@
+#!/bin/sh
+# octet replay: the report, the files, several configurations, capacity, and what is refused.
+. "$OCT_SRCDIR/tests/tap"
+
+case $("$octet" --version) in *"SimGrid: not built in"*) simgrid= ;; *) simgrid=yes ;; esac
+chat="$OCT_SRCDIR/traces/samples/chat.jsonl"
+
+# columns TEXT: the longest line, in characters.
+columns() { printf '%s\n' "$1" | LC_ALL=C.UTF-8 awk '{ if (length > n) n = length } END { print n }'; }
+
+# --- on mock: everything but the machine
+run "$octet" replay "$chat" --model llama-3.1-8b --backend mock --json "$work/a.json" \
+  --requests "$work/a.jsonl" --timeline "$work/a.csv" --log "$work/a.log" \
+  --slo ttft_p99=2s,tpot_p99=50ms
+is "$status" 0 "a replay on mock succeeds"
+is "$err" "" "it leaves stderr empty"
+has "$out" "llama-3.1-8b on mock" "the report says what ran"
+for word in verdict window TTFT TPOT ITL E2E queue "longest gap" throughput slo steps memory assumed; do
+  has "$out" "$word" "the report has $word"
+done
+has "$out" "prefix hits: not modelled" "lengths alone have no prefix hits"
+[ "$(columns "$out")" -le 100 ]
+ok $? "the report is at most 100 columns wide"
+n=$(grep -c input_tokens "$chat")
+is "$(wc -l <"$work/a.jsonl")" "$n" "--requests has a line per request"
+is "$(head -n 1 "$work/a.csv" | cut -c 1-23)" "time_s,running,waiting," "--timeline has a heading"
+has "$(head -n 1 "$work/a.log")" " arrive 1 prompt " "--log has the event log"
+has "$(cat "$work/a.json")" '"schema": "octet-replay-1"' "--json names its schema"
+
+run "$octet" replay "$chat" --model llama-3.1-8b --backend mock --log "$work/b.log" --json -
+cmp -s "$work/a.log" "$work/b.log"
+ok $? "a second run writes the same event log"
+is "$(printf '%s\n' "$out" | head -n 1)" "{" "--json - prints JSON alone"
+# Every field of the report is described.
+printf '%s\n' "$out" | sed -n 's/^ *"\([a-z0-9_]*\)": .*/\1/p' | LC_ALL=C sort -u |
+  while read -r field; do
+    grep -q "\`$field\`" "$OCT_SRCDIR/doc/replay.md" || echo "$field"
+  done >"$work/undescribed"
+is "$(cat "$work/undescribed")" "" "doc/replay.md describes every field"
+
+run "$octet" replay chat-150 --limit 300 --seed 5 --model llama-3.1-8b --backend mock \
+  --policy decode-first,stage-aware,vllm-v1 --json "$work/c.json"
+is "$status" 0 "several values run side by side"
+has "$out" "3 configurations of: llama-3.1-8b on mock" "the comparison says what ran"
+has "$out" "stage-aware" "it names each"
+has "$out" "longest decode gap p99" "it shows the decode gaps"
+[ "$(columns "$out")" -le 100 ]
+ok $? "the comparison is at most 100 columns wide"
+has "$(cat "$work/c.json")" '"schema": "octet-comparison-1"' "its JSON has its own schema"
+is "$(grep -c '"schema": "octet-replay-1"' "$work/c.json")" 3 "and the report of each"
+run "$octet" replay chat-150 --limit 100 --model llama-3.1-8b --backend mock -tp 1 \
+  --compare "--policy stage-aware --max-num-seqs 32" --compare "-tp 2"
+is "$status" 0 "--compare runs the base and others"
+has "$out" "--policy stage-aware --max-num-seqs 32" "a long name stands below"
+
+run "$octet" replay chat-150 --duration 4s --model llama-3.1-8b --backend mock --find-capacity
+is "$status" 0 "a capacity is found"
+has "$out" "capacity: " "it is told"
+has "$out" "the trace's own 150 sessions/s are " "with the ratio of the trace's own rate"
+has "$out" "at 70 % of it:" "and the run at 70 %"
+
+run "$octet" replay "$OCT_SRCDIR/traces/samples/closed.jsonl" --model llama-3.1-8b --backend mock
+is "$status" 0 "a closed loop succeeds"
+has "$out" "CLOSED LOOP" "its verdict says so"
+run "$octet" replay - --model llama-3.1-8b --backend mock <"$chat"
+is "$status" 0 "standard input is a trace"
+run "$octet" replay "$OCT_SRCDIR/traces/samples/sessions.jsonl" --model llama-3.1-8b --backend mock
+has "$out" "prefix hits: " "sessions are replayed"
+run "$octet" replay "$chat" --model llama-3.1-8b --backend mock:fixed_ns=5000000 --limit 20
+is "$status" 0 "any world of the registry is a backend"
+
+# --- on the simulated node
+if [ "$simgrid" ]; then
+  k3="--model kimi-k3 --node b300-hgx8 --tensor-parallel-size 8"
+  run "$octet" replay chat-150 --rate 1 --duration 60s $k3 --json "$work/s.json"
+  is "$status" 0 "kimi-k3 is replayed on b300-hgx8"
+  has "$out" "kimi-k3 on b300-hgx8, TP8, decode-first" "the report names model, node and layout"
+  has "$out" "state slots" "it has the use of state"
+  has "$out" "measured MoE      target MoE" "it prints both step times"
+  has "$out" "bound by " "it says what binds the step"
+  has "$out" "hbm " "it has the use of resources"
+  has "$out" "engine/step_host_us" "it says which figures are assumed"
+  for mode in --no-fast-forward --sim-exact; do
+    run "$octet" replay chat-150 --rate 20 --limit 60 --model llama-3.1-8b --node h200-hgx8 \
+      --log "$work/x.log" $mode
+    run "$octet" replay chat-150 --rate 20 --limit 60 --model llama-3.1-8b --node h200-hgx8 \
+      --log "$work/y.log"
+    [ -s "$work/x.log" ] && cmp -s "$work/x.log" "$work/y.log"
+    ok $? "the event log is the same with $mode"
+  done
+  run "$octet" replay chat-150 --rate 2 --limit 100 --model llama-3.1-8b --node h200-hgx8 \
+    --replicas 2 -tp 4
+  has "$out" "2 x h200-hgx8" "replicas share a node"
+  run "$octet" replay chat-150 --limit 10 --model llama-3.1-8b --node h200-hgx8 --swap-space 4
+  has "$out" "swap-space is the host tier's old name" "--swap-space is taken with a warning"
+  run "$octet" replay chat-150 --limit 10 --model kimi-k3 --node h100-hgx8
+  is "$status" 1 "a model that does not fit fails"
+  has "$err" "GB" "the message has the sum"
+else
+  skip "kimi-k3 is replayed on b300-hgx8" "SimGrid is not built in"
+fi
+
+# --- what is refused: refused STATUS PART ARGUMENT…
+refused() {
+  wanted=$1 part=$2
+  shift 2
+  run "$octet" replay "$@"
+  is "$status" "$wanted" "exit status $wanted: $*"
+  has "$err" "$part" "the message has the reason: $*"
+}
+m="--model llama-3.1-8b --backend mock"
+refused 2 "which model" "$chat" --backend mock
+refused 2 "at least 1" $m
+refused 1 "no-such.jsonl" no-such.jsonl $m
+refused 1 "llama-9" "$chat" --model llama-9 --backend mock
+refused 2 "must be one of decode-first" "$chat" $m --policy fastest
+refused 2 "max-num-seqs \"0\"" "$chat" $m --max-num-seqs 0
+refused 2 "max-num-seqs \"many\"" "$chat" $m --max-num-seqs many
+refused 1 "below max-num-seqs" "$chat" $m --max-num-seqs 64 --max-num-batched-tokens 32
+refused 2 "kv-cache-dtype \"int3\"" "$chat" $m --kv-cache-dtype int3
+refused 2 "gpu-memory-utilization \"2\"" "$chat" $m --gpu-memory-utilization 2
+refused 2 "no objective" "$chat" $m --slo fast=1s
+refused 2 "duration" "$chat" $m --duration 5
+refused 2 "leaves nothing" "$chat" $m --duration 5s --warmup 5s
+refused 2 "rate \"-1\"" "$chat" $m --rate=-1
+refused 2 "closed loop" "$OCT_SRCDIR/traces/samples/closed.jsonl" $m --rate 5
+refused 2 "rate-mode \"twice\"" "$chat" $m --rate-mode twice
+refused 2 "--exact-lengths" "$chat" $m --exact-lengths --assume-max-tokens 5
+refused 2 "more than 16" "$chat" $m --max-num-seqs 1,2,3,4,5 --block-size 16,32,64,128
+refused 2 "do not go together" "$chat" $m --policy decode-first,vllm-v1 --compare "-tp 1"
+refused 2 "no flag of an engine" "$chat" $m --compare "trace.csv"
+refused 2 "are of one configuration" "$chat" $m --policy decode-first,vllm-v1 --log "$work/z.log"
+refused 1 "/nonexistent/x.json" "$chat" $m --json /nonexistent/x.json
+refused 1 "/nonexistent/x.log" "$chat" $m --log /nonexistent/x.log
+refused 2 "which machine" "$chat" --model llama-3.1-8b
+refused 1 "no-such-node" "$chat" --model llama-3.1-8b --node no-such-node
+refused 1 "nocolon" "$chat" --model llama-3.1-8b --backend nocolon
+
+done_testing
