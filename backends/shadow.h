@@ -84,8 +84,8 @@ void oct_shadow_step_done(oct_shadow *shadow, guint64 number);
 gboolean oct_shadow_copy_begin(oct_shadow *shadow, const oct_copy *copies, guint32 n,
                                oct_fault *fault) G_GNUC_WARN_UNUSED_RESULT;
 void oct_shadow_copy_end(oct_shadow *shadow, const oct_copy *copies, guint32 n, gboolean failed);
-/* The same for copies whose sources are in another instance's shadow (NULL at the end: it is gone, and the
- * copy has failed). */
+/* The same for copies whose sources are in another instance's shadow (NULL at the end: it is gone,
+ * and the copy has failed). */
 gboolean oct_shadow_pull_begin(oct_shadow *shadow, oct_shadow *peer, guint32 peer_domain,
                                const oct_copy *copies, guint32 n,
                                oct_fault *fault) G_GNUC_WARN_UNUSED_RESULT;

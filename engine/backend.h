@@ -7,9 +7,9 @@
  * shows the exact records of each case; tests/contract checks every backend against them.
  *
  * Callers use the checked wrappers (oct_world_submit() …), never the table. All calls come from the
- * one thread (or actor) that oct_world_run() calls back on, except oct_world_wake(). Records are flat:
- * offsets, no pointers, little endian, so that a log, a shared-memory ring and a kernel read the
- * same bytes. Time is int64 nanoseconds since the world began. Nothing here blocks except
+ * one thread (or actor) that oct_world_run() calls back on, except oct_world_wake(). Records are
+ * flat: offsets, no pointers, little endian, so that a log, a shared-memory ring and a kernel read
+ * the same bytes. Time is int64 nanoseconds since the world began. Nothing here blocks except
  * oct_world_next() and oct_world_run().
  */
 #ifndef OCT_BACKEND_H
@@ -35,7 +35,7 @@ typedef gint64 oct_time; /* ns */
 #define OCT_BACKEND_ERROR (oct_backend_error_quark())
 GQuark oct_backend_error_quark(void);
 typedef enum oct_backend_error {
-  OCT_BACKEND_ERROR_RECORD,      /* a malformed or out-of-range record: the message names the field */
+  OCT_BACKEND_ERROR_RECORD, /* a malformed or out-of-range record: the message names the field */
   OCT_BACKEND_ERROR_UNSUPPORTED, /* a capability that this backend does not have */
   OCT_BACKEND_ERROR_CONFIG,      /* an instance that cannot be: layout, memory, devices */
   OCT_BACKEND_ERROR_DEVICE,      /* the device, its driver or the worker process failed */
@@ -59,34 +59,34 @@ typedef struct oct_memory_plan {
 } oct_memory_plan;
 
 typedef struct oct_instance_config {
-  const char *label;           /* for people; copied */
-  const oct_model_spec *spec;  /* borrowed until the instance is closed */
+  const char *label;          /* for people; copied */
+  const oct_model_spec *spec; /* borrowed until the instance is closed */
   oct_parallel parallel;
-  const guint16 *devices;      /* [oct_parallel_world()] rank -> device of the world; copied */
+  const guint16 *devices; /* [oct_parallel_world()] rank -> device of the world; copied */
   oct_dtype kv_dtype;
-  guint32 block_size;          /* tokens per page before decode-context parallelism */
-  guint32 depth;               /* unfinished steps wanted: pipeline stages + run-ahead */
-  guint32 max_slots;           /* sequence slots, per instance */
-  guint32 max_batched_tokens;  /* tokens of one step and domain at most */
+  guint32 block_size;         /* tokens per page before decode-context parallelism */
+  guint32 depth;              /* unfinished steps wanted: pipeline stages + run-ahead */
+  guint32 max_slots;          /* sequence slots, per instance */
+  guint32 max_batched_tokens; /* tokens of one step and domain at most */
   oct_memory_plan memory;
   guint64 seed;
-  gboolean check_tags;         /* slices carry tags; simulated backends verify them (invariant 7) */
-  gboolean report_experts;     /* results carry experts used and missed per layer */
-  gboolean eager;              /* no graphs: --enforce-eager */
+  gboolean check_tags;     /* slices carry tags; simulated backends verify them (invariant 7) */
+  gboolean report_experts; /* results carry experts used and missed per layer */
+  gboolean eager;          /* no graphs: --enforce-eager */
 } oct_instance_config;
 
 typedef enum oct_clock_kind { OCT_CLOCK_VIRTUAL, OCT_CLOCK_REAL } oct_clock_kind;
 
 /* What an opened instance can do; arrives with OCT_EVENT_OPENED. */
 typedef struct oct_capabilities {
-  guint32 depth;            /* unfinished steps accepted; oct_world_submit() answers FULL past it */
+  guint32 depth; /* unfinished steps accepted; oct_world_submit() answers FULL past it */
   guint32 n_groups;
-  guint64 page_bytes[OCT_MODEL_GROUPS_MAX];  /* bytes of a page or state slot, summed over ranks */
-  guint32 fits[OCT_MODEL_GROUPS_MAX];        /* pages or state slots that fit per domain, >= the plan */
-  guint32 graph_max_batch;  /* decode steps up to this batch run as a graph; 0 = none */
-  gboolean token_ids;       /* slices must carry token ids; else OCT_SOURCE_ABSENT is accepted */
+  guint64 page_bytes[OCT_MODEL_GROUPS_MAX]; /* bytes of a page or state slot, summed over ranks */
+  guint32 fits[OCT_MODEL_GROUPS_MAX]; /* pages or state slots that fit per domain, >= the plan */
+  guint32 graph_max_batch;            /* decode steps up to this batch run as a graph; 0 = none */
+  gboolean token_ids; /* slices must carry token ids; else OCT_SOURCE_ABSENT is accepted */
   gboolean masks, speculation, adapters, expert_slots, host_tier;
-  gboolean forward;         /* oct_world_forward() is there */
+  gboolean forward; /* oct_world_forward() is there */
   oct_clock_kind clock;
 } oct_capabilities;
 
@@ -114,35 +114,35 @@ enum {
 typedef struct oct_slice {
   guint32 slot;
   guint16 domain;
-  guint8 source;         /* oct_token_source */
-  guint8 sample;         /* oct_sample */
-  guint8 n_logprobs;     /* top logprobs wanted per sampled position, 0 = none */
-  guint8 flags;          /* OCT_SLICE_… */
-  guint16 reserved;      /* 0 */
-  guint32 adapter;       /* 0 = none */
-  guint32 n_tokens;      /* >= 1 */
-  guint32 tokens;        /* index of the first id in tokens[], OCT_NO_INDEX when none */
-  guint32 position;      /* of the first token, 0-based; or OCT_POSITION_AFTER */
+  guint8 source;          /* oct_token_source */
+  guint8 sample;          /* oct_sample */
+  guint8 n_logprobs;      /* top logprobs wanted per sampled position, 0 = none */
+  guint8 flags;           /* OCT_SLICE_… */
+  guint16 reserved;       /* 0 */
+  guint32 adapter;        /* 0 = none */
+  guint32 n_tokens;       /* >= 1 */
+  guint32 tokens;         /* index of the first id in tokens[], OCT_NO_INDEX when none */
+  guint32 position;       /* of the first token, 0-based; or OCT_POSITION_AFTER */
   guint32 state_position; /* tokens the slot's recurrent state has absorbed (= position), or
                              OCT_POSITION_AFTER; OCT_NO_INDEX for a model without state */
-  guint64 tag;           /* with check_tags: chain of the slot's tokens [0, position), or 0 = not
-                            known (position AFTER), which skips the comparison; else 0 */
+  guint64 tag;            /* with check_tags: chain of the slot's tokens [0, position), or 0 = not
+                             known (position AFTER), which skips the comparison; else 0 */
 } oct_slice;
 
 /* Travels once, when a sequence takes a slot. Reopening a slot replaces what it held. */
 typedef struct oct_slot_open {
   guint32 slot;
   guint16 domain;
-  guint16 reserved;       /* 0 */
-  guint64 key;            /* identity of the sequence's token stream: equal keys sample equal tokens */
-  guint64 seed;           /* of the sampler */
-  guint32 prompt_tokens;  /* length of the prompt: position prompt_tokens is the first output */
-  guint32 oracle_tokens;  /* simulated backends only: true output length, then end of sequence is
-                             emitted as its last token; 0 = never. The engine does not look at it. */
-  guint32 eos_token;      /* what to emit then */
-  gint32 top_k;           /* -1 = off */
+  guint16 reserved; /* 0 */
+  guint64 key;      /* identity of the sequence's token stream: equal keys sample equal tokens */
+  guint64 seed;     /* of the sampler */
+  guint32 prompt_tokens; /* length of the prompt: position prompt_tokens is the first output */
+  guint32 oracle_tokens; /* simulated backends only: true output length, then end of sequence is
+                            emitted as its last token; 0 = never. The engine does not look at it. */
+  guint32 eos_token;     /* what to emit then */
+  gint32 top_k;          /* -1 = off */
   float temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
-  guint32 history;        /* index in tokens[] of ids that penalties count, OCT_NO_INDEX = none */
+  guint32 history; /* index in tokens[] of ids that penalties count, OCT_NO_INDEX = none */
   guint32 n_history;
   guint32 reserved2, reserved3; /* 0 */
 } oct_slot_open;
@@ -171,9 +171,9 @@ typedef enum oct_copy_order {
 } oct_copy_order;
 
 /* One page, state or expert, all ranks of the domain (groups replicated over ranks go to the host
- * once). PAGE and STATE: from/to index the pool of (domain, group, tier). EXPERT: from is the expert,
- * to the device slot of `group` = the model layer, HOST to DEVICE. Here and below a layer is counted
- * over all layers of the model, dense ones included. */
+ * once). PAGE and STATE: from/to index the pool of (domain, group, tier). EXPERT: from is the
+ * expert, to the device slot of `group` = the model layer, HOST to DEVICE. Here and below a layer
+ * is counted over all layers of the model, dense ones included. */
 typedef struct oct_copy {
   guint8 kind;      /* oct_copy_kind */
   guint8 order;     /* oct_copy_order */
@@ -184,7 +184,8 @@ typedef struct oct_copy {
   guint32 from, to;
 } oct_copy;
 
-/* From this step on, `expert` of MoE layer `layer` is in device slot `slot` (OCT_NO_INDEX: gone). */
+/* From this step on, `expert` of MoE layer `layer` is in device slot `slot` (OCT_NO_INDEX: gone).
+ */
 typedef struct oct_expert_change {
   guint16 layer;
   guint16 reserved; /* 0 */
@@ -210,13 +211,14 @@ typedef struct oct_step {
   guint16 n_domains;
   guint64 number; /* 1, 2, 3 … per instance, without gaps */
   guint32 n_slices, slices;
-  guint32 n_tokens, tokens; /* guint32 ids of all slices and histories: not the step's token count */
+  guint32 n_tokens,
+      tokens; /* guint32 ids of all slices and histories: not the step's token count */
   guint32 n_opens, opens;
   guint32 n_changes, changes;
-  guint32 n_copies, copies; /* BEFORE and AFTER only */
+  guint32 n_copies, copies;   /* BEFORE and AFTER only */
   guint32 n_experts, experts; /* at most OCT_STEP_COPIES_MAX */
-  guint32 domains; /* oct_domain_part[n_domains] */
-  guint32 reserved; /* 0 */
+  guint32 domains;            /* oct_domain_part[n_domains] */
+  guint32 reserved;           /* 0 */
 } oct_step;
 
 #define OCT_STEP_ARRAY(name, type, field)                                                          \
@@ -235,8 +237,8 @@ OCT_STEP_ARRAY(domains, oct_domain_part, domains)
 /* ---------------------------------------------------------------- events */
 
 typedef enum oct_event_kind {
-  OCT_EVENT_TIMER,         /* `until` was reached */
-  OCT_EVENT_WAKE,          /* oct_world_wake() was called (any number of times) since the last one */
+  OCT_EVENT_TIMER, /* `until` was reached */
+  OCT_EVENT_WAKE,  /* oct_world_wake() was called (any number of times) since the last one */
   OCT_EVENT_OPEN_PROGRESS, /* phase and fraction */
   OCT_EVENT_OPENED,        /* capabilities */
   OCT_EVENT_OPEN_FAILED,   /* fault; the instance is gone */
@@ -258,15 +260,16 @@ typedef enum oct_severity {
 
 typedef struct oct_fault {
   oct_severity severity;
-  guint32 device;      /* OCT_NO_INDEX = not known */
-  guint64 number;      /* step, 0 = none. STEP severity: its STEP_DONE does not come */
-  guint32 slice;       /* REQUEST severity: which */
-  guint32 retryable;   /* STEP: 1 = running it again may work */
-  char message[96];    /* for people, NUL-terminated */
+  guint32 device;    /* OCT_NO_INDEX = not known */
+  guint64 number;    /* step, 0 = none. STEP severity: its STEP_DONE does not come */
+  guint32 slice;     /* REQUEST severity: which */
+  guint32 retryable; /* STEP: 1 = running it again may work */
+  char message[96];  /* for people, NUL-terminated */
 } oct_fault;
 
 enum {
-  OCT_RESULT_FAILED = 1 << 0, /* REQUEST severity: this slice has no tokens; a FAULT event said why */
+  OCT_RESULT_FAILED =
+      1 << 0, /* REQUEST severity: this slice has no tokens; a FAULT event said why */
 };
 
 typedef struct oct_slice_result {
@@ -309,8 +312,8 @@ typedef struct oct_step_result {
   guint32 n_logprobs, logprobs;
   guint32 n_experts, experts;
   guint32 reserved;
-  oct_time start_ns;        /* when the step began on its first stage */
-  oct_time end_ns;          /* when its tokens were known; = the event's time unless host is late */
+  oct_time start_ns; /* when the step began on its first stage */
+  oct_time end_ns;   /* when its tokens were known; = the event's time unless host is late */
   gint64 part_ns[OCT_PART_COUNT];
 } oct_step_result;
 
@@ -327,12 +330,12 @@ OCT_RESULT_ARRAY(experts, oct_expert_use, experts)
 /* Pointers in an event are borrowed until the next oct_world_next() or oct_world_close(). */
 typedef struct oct_event {
   oct_event_kind kind;
-  guint32 instance; /* 0 for TIMER and WAKE */
-  oct_time time_ns; /* never before the previous event's */
-  guint64 number;   /* STEP_DONE, MASK_WANTED: step; COPY_DONE: ticket */
-  guint32 slice;    /* MASK_WANTED */
-  guint32 failed;   /* COPY_DONE: 1 = the copy failed and its destination holds nothing */
-  double fraction;  /* OPEN_PROGRESS: 0..1 */
+  guint32 instance;  /* 0 for TIMER and WAKE */
+  oct_time time_ns;  /* never before the previous event's */
+  guint64 number;    /* STEP_DONE, MASK_WANTED: step; COPY_DONE: ticket */
+  guint32 slice;     /* MASK_WANTED */
+  guint32 failed;    /* COPY_DONE: 1 = the copy failed and its destination holds nothing */
+  double fraction;   /* OPEN_PROGRESS: 0..1 */
   const char *phase; /* OPEN_PROGRESS: "weights", "graphs" … */
   const oct_step_result *result;
   const oct_capabilities *capabilities;
@@ -349,7 +352,7 @@ typedef struct oct_forward {
 } oct_forward;
 
 typedef struct oct_forwarded {
-  oct_time start_ns, end_ns; /* of the retired step m */
+  oct_time start_ns, end_ns;      /* of the retired step m */
   gint64 part_ns[OCT_PART_COUNT]; /* as its result would have said */
 } oct_forwarded;
 
@@ -386,24 +389,26 @@ typedef struct oct_world_ops {
   /* BESIDE copies; one COPY_DONE for the ticket when all n have ended. */
   oct_submit (*copy)(oct_world *world, guint32 instance, guint64 ticket, const oct_copy *copies,
                      guint32 n_copies, GError **error);
-  /* Optional (oct_world_can_pull()): BESIDE copies of pages and states whose sources are device items of
-   * instance `peer` of the same world, domain `peer_domain`: from a prefill to a decode pool. `from` indexes
-   * the peer's pool, everything else is this instance's. Both have the same model, KV type and page. The
-   * sources' writers have ended, and the caller keeps them leased in the peer. One COPY_DONE for this
-   * instance and ticket; it says failed when the peer was closed or lost meanwhile. */
+  /* Optional (oct_world_can_pull()): BESIDE copies of pages and states whose sources are device
+   * items of instance `peer` of the same world, domain `peer_domain`: from a prefill to a decode
+   * pool. `from` indexes the peer's pool, everything else is this instance's. Both have the same
+   * model, KV type and page. The sources' writers have ended, and the caller keeps them leased in
+   * the peer. One COPY_DONE for this instance and ticket; it says failed when the peer was closed
+   * or lost meanwhile. */
   oct_submit (*pull)(oct_world *world, guint32 instance, guint32 peer, guint32 peer_domain,
                      guint64 ticket, const oct_copy *copies, guint32 n_copies, GError **error);
-  /* Optional (capability masks): allowed tokens of slice `slice` of step `number`, one bit per vocabulary id.
-   * May come before or after the slice reaches sampling; a mask for a step that has ended is ignored. */
+  /* Optional (capability masks): allowed tokens of slice `slice` of step `number`, one bit per
+   * vocabulary id. May come before or after the slice reaches sampling; a mask for a step that has
+   * ended is ignored. */
   gboolean (*mask)(oct_world *world, guint32 instance, guint64 number, guint32 slice,
                    const guint64 *bits, guint32 n_words, GError **error);
   /* Waits for the earliest event, or until until_ns. Events at or before until_ns come before its
-   * TIMER. With a virtual clock and nothing pending, until OCT_TIME_NEVER returns FALSE: the world is
-   * at rest for ever. */
+   * TIMER. With a virtual clock and nothing pending, until OCT_TIME_NEVER returns FALSE: the world
+   * is at rest for ever. */
   gboolean (*next)(oct_world *world, oct_time until_ns, oct_event *event);
-  /* Optional (capability forward). FALSE, with nothing changed, when m or the world is eventful before
-   * m ends: a sequence ends in m, another event of the world is due at or before m's end, m is not a
-   * plain one-token decode of every slice, or limit_ns is earlier. */
+  /* Optional (capability forward). FALSE, with nothing changed, when m or the world is eventful
+   * before m ends: a sequence ends in m, another event of the world is due at or before m's end, m
+   * is not a plain one-token decode of every slice, or limit_ns is earlier. */
   gboolean (*forward)(oct_world *world, guint32 instance, const oct_forward *forward,
                       oct_forwarded *forwarded);
 } oct_world_ops;
@@ -415,7 +420,8 @@ struct oct_world {
   gboolean running; /* inside oct_world_run() */
 };
 
-/* ---------------------------------------------------------------- checked wrappers (engine/backend.c) */
+/* ---------------------------------------------------------------- checked wrappers
+ * (engine/backend.c) */
 
 /* Asserts that the table is complete (required entries, abi) and ties it to the world. */
 void oct_world_init(oct_world *world, const oct_world_ops *ops);
@@ -444,15 +450,16 @@ gboolean oct_world_forward(oct_world *world, guint32 instance, const oct_forward
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(oct_world, oct_world_free)
 
 /* Checks a record against itself, the instance's config and the limits above, distrusting every
- * field: offsets, counts, ids, order. For records that cross a process border, and for the contract test.
- * `size` is what the caller has at `step`. */
+ * field: offsets, counts, ids, order. For records that cross a process border, and for the contract
+ * test. `size` is what the caller has at `step`. */
 gboolean oct_step_check(const oct_step *step, gsize size, const oct_instance_config *config,
                         GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* Its first part, which needs no config: counts, offsets, sizes. Enough to walk the arrays, not to
  * follow an index in them. */
 gboolean oct_step_layout_check(const oct_step *step, gsize size,
                                GError **error) G_GNUC_WARN_UNUSED_RESULT;
-/* The same for pulled copies: device to device, `from` within the peer's pools, which fit this instance's. */
+/* The same for pulled copies: device to device, `from` within the peer's pools, which fit this
+ * instance's. */
 gboolean oct_pull_check(const oct_copy *copies, guint32 n_copies, const oct_instance_config *config,
                         const oct_instance_config *peer, guint32 peer_domain,
                         GError **error) G_GNUC_WARN_UNUSED_RESULT;
@@ -464,15 +471,15 @@ gboolean oct_copies_check(const oct_copy *copies, guint32 n_copies,
 gboolean oct_instance_config_check(const oct_instance_config *config,
                                    GError **error) G_GNUC_WARN_UNUSED_RESULT;
 
-/* One link of a tag chain (invariant 7): the chain of tokens [0, p + 1) from that of [0, p). A cheap
- * mix, not a defence; the empty chain is OCT_TAG_EMPTY. */
+/* One link of a tag chain (invariant 7): the chain of tokens [0, p + 1) from that of [0, p). A
+ * cheap mix, not a defence; the empty chain is OCT_TAG_EMPTY. */
 #define OCT_TAG_EMPTY 0x6f637465745f7461u
 guint64 oct_tag_next(guint64 tag, guint32 token);
 
 /* ---------------------------------------------------------------- building records */
 
-/* Builds step records in one growing buffer that is reused, so that nothing is allocated once it has
- * reached its largest size. Order of calls: begin, any adds (slices sorted by domain), end. */
+/* Builds step records in one growing buffer that is reused, so that nothing is allocated once it
+ * has reached its largest size. Order of calls: begin, any adds (slices sorted by domain), end. */
 typedef struct oct_step_builder oct_step_builder;
 oct_step_builder *oct_step_builder_new(void);
 void oct_step_builder_free(oct_step_builder *builder); /* accepts NULL */
@@ -486,7 +493,8 @@ oct_slot_open *oct_step_add_open(oct_step_builder *builder);
 oct_page_change *oct_step_add_change(oct_step_builder *builder);
 oct_copy *oct_step_add_copy(oct_step_builder *builder);
 oct_expert_change *oct_step_add_expert(oct_step_builder *builder);
-/* Appends n ids (borrowed; NULL = room for n, to be filled through *ids) and returns the index of the first. */
+/* Appends n ids (borrowed; NULL = room for n, to be filled through *ids) and returns the index of
+ * the first. */
 guint32 oct_step_add_tokens(oct_step_builder *builder, const guint32 *ids, guint32 n,
                             guint32 **room);
 guint32 oct_step_slice_count(const oct_step_builder *builder);

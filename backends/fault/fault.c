@@ -363,8 +363,8 @@ has_held_fault(const fault_world *w, guint32 id) {
   return FALSE;
 }
 
-/* Oldest steps that are to fail, and whose time has come: one at a time, since until the engine has been told
- * of it, a step that it submits may go on from a failed one and has to fail behind it. */
+/* Oldest steps that are to fail, and whose time has come: one at a time, since until the engine has
+ * been told of it, a step that it submits may go on from a failed one and has to fail behind it. */
 static void
 fail_steps(fault_world *w, oct_time now) {
   for (guint32 i = 0; i < w->instances->len; i++) {

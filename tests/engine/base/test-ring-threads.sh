@@ -13,7 +13,8 @@ compiler=${OCT_CC:-cc}
 fixed=
 setarch -R true 2>/dev/null && fixed="setarch -R"
 # shellcheck disable=SC2086 # flags are words
-if ! $compiler $cflags "$work/probe.c" -o "$work/probe" 2>"$work/log" || ! $fixed "$work/probe"; then
+if ! $compiler $cflags "$work/probe.c" -o "$work/probe" 2>"$work/log" ||
+  ! $fixed "$work/probe"; then
   skip "$claim" "$compiler has no thread sanitizer here"
   done_testing
 fi
