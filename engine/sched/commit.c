@@ -38,6 +38,8 @@ request_ended(oct_engine *engine, oct_request *r) {
     record.longest_gap_ns = MAX(record.longest_gap_ns, s->longest_gap_ns);
   }
   engine->stats.ended[r->reason]++;
+  if (engine->policy->ended != NULL)
+    engine->policy->ended(engine, r);
   log_end(engine, r, record.output_tokens);
   g_hash_table_remove(engine->by_id, &r->id);
   if (engine->config.listener.ended != NULL)

@@ -101,8 +101,10 @@ typedef struct oct_engine_config {
                                       only at the prompt's end and at branch points */
   guint32
       long_prefill_threshold; /* a prefill chunk is at most this long while others wait; 0 = off */
-  gint64 decode_gap_max_ns;   /* stage-aware: longest time decodes are held up by prefill */
-  gint64 step_deadline_ns;    /* a step that takes longer has hung; 0 = none */
+  /* stage-aware: once the last decode step is this long ago the next one decodes. What is in flight
+   * by then ends first: tokens come up to 1 + run_ahead steps later. */
+  gint64 decode_gap_max_ns;
+  gint64 step_deadline_ns; /* a step that takes longer has hung; 0 = none */
   /* Times a request is run again after faults before it fails. A lost instance is reopened up to
    * once more often than that without a step that ends well in between. */
   guint32 retries_max;

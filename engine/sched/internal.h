@@ -111,6 +111,7 @@ struct oct_request {
   oct_time arrival_ns, deadline_ns, admitted_ns;
   oct_end_reason reason; /* of the choice that ended first abnormally, else the last one's */
   guint32 cached_tokens, recomputed_tokens, preemptions;
+  guint64 charged; /* policy/priority.c: output tokens that its tenant has been charged for */
   gboolean export_cache;
   oct_engine *import_engine; /* NULL = none, or not any more */
   oct_request_id import_id;
@@ -341,6 +342,11 @@ static inline gboolean
 oct_seq_decodes(const oct_seq *seq) {
   return seq->n_out + seq->in_flight_out > 0 &&
          seq->sched + 1 == seq->request->prompt + seq->n_out + seq->in_flight_out;
+}
+/* Output tokens that a sequence is expected to have, before its own limit. */
+static inline double
+oct_expected_output(const oct_engine *engine) {
+  return engine->n_outputs >= 16 ? engine->mean_output : 256;
 }
 /* Memory is about to come back without anybody being preempted. */
 gboolean oct_memory_coming(const oct_engine *engine, guint32 domain);

@@ -428,6 +428,9 @@ fork_child(oct_engine *engine, oct_seq *trunk, guint32 choice) {
   child->sched = child->done = trunk->sched;
   child->computed_max = trunk->sched;
   child->counted = TRUE;
+  /* Should it come back to the queue. */
+  child->rank_class = trunk->rank_class;
+  child->rank = trunk->rank;
   /* Its pages and state are copied by this step, in which it may have no slice yet. */
   child->depends_on = engine->next_number;
   oct_seq_set_state(child, OCT_SEQ_RUNNING);
@@ -505,13 +508,15 @@ oct_plan_prefills(oct_engine *engine, guint32 domain) {
 gboolean
 oct_plan_running(oct_engine *engine, guint32 domain) {
   oct_kv_domain *d = &engine->domains[domain];
-  for (guint32 i = 0; i < d->n_running && engine->tokens_left > 0 && !engine->plan_preempted;) {
+  for (guint32 i = 0; i < d->n_running && engine->tokens_left > 0;) {
     oct_seq *s = d->running[i];
     if (may_run(engine, s)) {
       if (oct_seq_decodes(s))
         (void)plan_decode(engine, s);
       else
         (void)plan_prefill(engine, s);
+      if (s->state != OCT_SEQ_RUNNING)
+        break; /* it was the newest itself: no other has less right to memory */
     }
     i = next_index(s, i);
   }
@@ -528,8 +533,7 @@ growth_pages(const oct_engine *engine, const oct_kv_domain *d) {
   double tokens = 0;
   for (guint32 i = 0; i < d->n_running; i++) {
     const oct_seq *s = d->running[i];
-    double expected = engine->n_outputs >= 16 ? engine->mean_output : 256;
-    tokens += MAX(0.0, MIN(expected, s->max_out) - s->n_out);
+    tokens += MAX(0.0, MIN(oct_expected_output(engine), s->max_out) - s->n_out);
   }
   return (guint32)ceil(0.5 * tokens / engine->page_tokens);
 }

@@ -13,6 +13,7 @@
 
 typedef struct oct_engine oct_engine;
 struct oct_seq;
+struct oct_request;
 
 typedef struct oct_policy {
   const char *name;
@@ -22,6 +23,8 @@ typedef struct oct_policy {
   void (*rank)(oct_engine *engine, struct oct_seq *seq, gboolean requeued);
   /* Optional: the sequence leaves the queue for memory. */
   void (*admitted)(oct_engine *engine, struct oct_seq *seq);
+  /* Optional: the request has ended, in whatever state. */
+  void (*ended)(oct_engine *engine, const struct oct_request *request);
   /* Plans one domain's part of the step with oct_plan_decodes() … */
   void (*plan)(oct_engine *engine, guint32 domain);
   /* Who gives up its memory for `needs` (running in `domain`): may be `needs` itself, NULL =
@@ -46,8 +49,8 @@ guint32 oct_plan_prefills(oct_engine *engine, guint32 domain);
 /* Takes waiting sequences in queue order while they fit, with their first chunk. Stops at the first
  * that does not fit: nobody overtakes within a policy's order. Returns the tokens added. */
 guint32 oct_plan_admissions(oct_engine *engine, guint32 domain);
-/* vLLM's first loop: every running sequence in order of admission, whatever it needs next; stops
- * when one had to be preempted. TRUE if none was. */
+/* vLLM's first loop: every running sequence in order of admission, whatever it needs next, until
+ * one has to give up its own memory. TRUE if nobody was preempted. */
 gboolean oct_plan_running(oct_engine *engine, guint32 domain);
 /* Tokens of the step's budget left in this domain. */
 guint32 oct_plan_tokens_left(const oct_engine *engine);

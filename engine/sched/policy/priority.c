@@ -3,7 +3,9 @@
  * Smaller priorities are more urgent, as in vLLM. Within one priority tenants share by start-time
  * fair queueing (Goyal, Vin and Cheng 1996): a request's rank is the virtual time at which its
  * tenant's previous request would be served, counted in prompt + expected output tokens, and
- * virtual time is the rank of what the class admitted last. A tenant that sends ten times as much
+ * virtual time is the rank of what the class admitted last. What is expected is the tenant's own
+ * mean. When a request ends, its tenant's time is put right by what it really got: later requests
+ * make up for it, those that wait already keep their rank. A tenant that sends ten times as much
  * waits longer; one that sends little passes by. The victim of preemption is the youngest of the
  * least urgent.
  *
@@ -18,7 +20,12 @@ typedef struct share {
   gint32 priority;
   gboolean is_class; /* the priority's virtual time */
   gint64 time;
+  double mean_output; /* running mean of its choices' outputs, once it has had some */
+  guint32 n_outputs;
 } share;
+
+#define OUTPUTS_MIN 4   /* from so many on its own mean says more than everybody's */
+#define OUTPUTS_MAX 100 /* the mean is over about so many */
 
 static guint
 share_hash(gconstpointer p) {
@@ -66,7 +73,24 @@ rank(oct_engine *engine, oct_seq *seq, gboolean requeued) {
   gint64 now = find_share(engine, (share){.priority = r->priority, .is_class = TRUE})->time;
   share *s = find_share(engine, (share){.tenant = r->tenant, .priority = r->priority});
   seq->rank = MAX(now, s->time);
-  s->time = seq->rank + r->prompt + (gint64)MIN((double)r->max_tokens, engine->mean_output + 1);
+  double expected = s->n_outputs >= OUTPUTS_MIN ? s->mean_output : oct_expected_output(engine);
+  seq->request->charged = r->n * (guint64)MIN((double)seq->max_out, expected);
+  s->time = seq->rank + r->prompt + (gint64)r->charged;
+}
+
+static void
+ended(oct_engine *engine, const oct_request *r) {
+  share *s = find_share(engine, (share){.tenant = r->tenant, .priority = r->priority});
+  guint64 used = 0;
+  for (guint32 c = 0; c < r->n; c++)
+    used += r->seqs[c] != NULL ? r->seqs[c]->n_out : 0;
+  if (r->reason == OCT_END_STOP || r->reason == OCT_END_LENGTH) {
+    s->n_outputs = MIN(s->n_outputs + 1, OUTPUTS_MAX);
+    s->mean_output += ((double)used / r->n - s->mean_output) / s->n_outputs;
+  }
+  s->time += (gint64)used - (gint64)r->charged;
+  if (r->admitted_ns < 0)
+    s->time -= r->prompt;
 }
 
 static void
@@ -80,6 +104,7 @@ const oct_policy oct_policy_priority = {
     .summary = "smaller priority first, tenants of one priority in fair shares",
     .rank = rank,
     .admitted = admitted,
+    .ended = ended,
     .plan = oct_plan_decode_first,
     .victim = oct_victim_youngest,
 };
