@@ -630,6 +630,7 @@ mock_forward(oct_world *world, guint32 id, const oct_forward *forward, oct_forwa
   if (woken)
     return FALSE;
   *forwarded = (oct_forwarded){.start_ns = f->start_ns, .end_ns = f->end_ns};
+  memcpy(forwarded->part_ns, f->part_ns, sizeof forwarded->part_ns);
   w->now_ns = MAX(w->now_ns, f->end_ns);
   in->last_number++;
   oct_shadow_forward(in->shadow, f->step);
