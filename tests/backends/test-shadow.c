@@ -95,6 +95,17 @@ gap_in_its_pages(rig *r) {
 }
 
 static void
+pages_of_the_one_before(rig *r) {
+  prefill_dense(r, 0, 1, 16, 0);
+  expect_done(r);
+  rig_begin(r);
+  rig_slot(r, 0, 2, 8, 0); /* another sequence, which names no pages */
+  rig_prefill(r, 0, 0, 8, OCT_SAMPLE_LAST);
+  rig_submit(r);
+  expect_breach(r, "slot 0 group 0: pages [0, 0) are set");
+}
+
+static void
 slot_not_open(rig *r) {
   g_array_set_size(r->ids[5], 4);
   memset(r->ids[5]->data, 0, 4 * sizeof(guint32));
@@ -581,6 +592,7 @@ typedef struct shadow_case {
 static const shadow_case cases[] = {
     {"/shadow/finds/slice-past-its-pages", dense, past_its_pages},
     {"/shadow/finds/gap-in-the-pages", dense, gap_in_its_pages},
+    {"/shadow/finds/pages-of-the-slot's-last-sequence", dense, pages_of_the_one_before},
     {"/shadow/finds/slot-that-is-not-open", dense, slot_not_open},
     {"/shadow/finds/change-of-a-slot-that-is-not-open", dense, change_of_closed_slot},
     {"/shadow/finds/position-after-nothing", dense, after_nothing},

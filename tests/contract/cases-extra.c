@@ -1,4 +1,4 @@
-/* Rules 29 and up: masks, drafts, adapters, experts, fast-forward. */
+/* Rules 29 to 39: masks, drafts, adapters, experts, fast-forward. */
 #include <string.h>
 
 #include "tests/contract/contract.h"
@@ -353,6 +353,38 @@ forward_changes_nothing_when_refused(rig *r) {
 }
 
 static void
+forward_stops_for_another_instance(rig *r) {
+  oct_event event;
+  oct_forwarded retired;
+  rig other;
+  rig_init(&other, r->world, &r->config);
+  rig_open(&other);
+  start_three(r);
+  rig_begin(&other); /* ends no later: it has less to do, and devices of its own or the same */
+  rig_sequence(&other, 0, 5, 4, 0);
+  rig_prefill(&other, 0, 0, 1, OCT_SAMPLE_NONE);
+  rig_submit(&other);
+  oct_time now = r->world->now_ns;
+  guint32 n = 0;
+  oct_time last = now;
+  while (oct_world_forward(r->world, r->instance,
+                           &(oct_forward){.limit_ns = OCT_TIME_NEVER, .submit_ns = last},
+                           &retired)) {
+    last = retired.end_ns;
+    n++;
+  }
+  /* Whatever was retired ended before the other's step, of which the event is still to come. */
+  do
+    g_assert_true(oct_world_next(r->world, OCT_TIME_NEVER, &event));
+  while (event.instance != other.instance);
+  g_assert_cmpint(event.kind, ==, OCT_EVENT_STEP_DONE);
+  g_assert_cmpint(event.time_ns, >=, last);
+  g_assert_cmpuint(n, <, 7); /* and not the whole stretch */
+  rig_close(&other);
+  rig_clear(&other);
+}
+
+static void
 forward_wants_plain_decodes(rig *r) {
   oct_forwarded retired;
   rig_begin(r);
@@ -379,6 +411,8 @@ const contract_case contract_extra_cases[] = {
      forward_stops_before_an_end},
     {"39-forward-changes-nothing-when-refused", CONTRACT_BARE, NEEDS_FORWARD | NEEDS_SIMULATED,
      forward_changes_nothing_when_refused},
+    {"39-forward-stops-for-another-instance", CONTRACT_BARE, NEEDS_FORWARD | NEEDS_SIMULATED,
+     forward_stops_for_another_instance},
     {"39-forward-wants-plain-decodes", CONTRACT_BARE, NEEDS_FORWARD | NEEDS_SIMULATED,
      forward_wants_plain_decodes},
     {NULL, 0, 0, NULL}};

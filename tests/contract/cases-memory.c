@@ -257,6 +257,7 @@ offload_and_reload_keep_content(rig *r) {
   guint32 wanted[6], n = 0;
   oct_copy copies[7];
   reference(r, 5, 40, 6, wanted);
+  prompt(r, 5, 9, 60); /* leaves its own behind in pages 40 to 43 */
   prompt(r, 0, 5, 40);
   submit_decode(r, 0, 40);
   done(r);

@@ -67,6 +67,24 @@ what_is_due_comes_before_the_timer(rig *r) {
   g_assert_cmpstr(oct_event_name(event.kind), ==, "STEP_DONE");
 }
 
+/* To the nanosecond: the third prompt of a kind takes what the second did. */
+static void
+what_is_due_at_the_timer_comes_first(rig *r) {
+  oct_event event;
+  oct_time took = 0;
+  for (guint32 i = 0; i < 2; i++) {
+    submit_prompt(r, 0);
+    oct_time from = r->world->now_ns;
+    rig_until(r, OCT_EVENT_STEP_DONE, 0, &event);
+    took = event.time_ns - from;
+  }
+  submit_prompt(r, 0);
+  oct_time until = r->world->now_ns + took;
+  g_assert_true(rig_next(r, until, &event));
+  g_assert_cmpstr(oct_event_name(event.kind), ==, "STEP_DONE");
+  g_assert_cmpint(event.time_ns, ==, until);
+}
+
 static void
 wakes_come_as_one(rig *r) {
   oct_event event;
@@ -260,6 +278,8 @@ const contract_case contract_world_cases[] = {
     {"02-timer-of-the-past-comes-at-once", CONTRACT_DENSE, 0, timer_of_the_past_comes_at_once},
     {"02-what-is-due-comes-before-the-timer", CONTRACT_DENSE, 0,
      what_is_due_comes_before_the_timer},
+    {"02-what-is-due-at-the-timer-comes-first", CONTRACT_DENSE, NEEDS_VIRTUAL,
+     what_is_due_at_the_timer_comes_first},
     {"03-wakes-come-as-one", CONTRACT_DENSE, 0, wakes_come_as_one},
     {"03-wake-comes-from-any-thread", CONTRACT_DENSE, 0, wake_comes_from_any_thread},
     {"04-rests-when-nothing-is-pending", CONTRACT_DENSE, NEEDS_VIRTUAL,
