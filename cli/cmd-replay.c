@@ -439,7 +439,9 @@ print_probe(FILE *out, const json_t *probe) {
           oct_report_count(oct_report_number(probe, "output_tokens_per_s")),
           oct_report_seconds(oct_report_number(probe, "ttft_p99_s")),
           oct_report_seconds(oct_report_number(probe, "tpot_p99_s")),
-          json_is_true(json_object_get(probe, "served")) ? "served" : "");
+          json_is_true(json_object_get(probe, "served"))     ? "served"
+          : json_is_false(json_object_get(probe, "slo_met")) ? "misses the SLO"
+                                                             : "");
 }
 
 static void

@@ -38,6 +38,9 @@ static gboolean
 is_served(const json_t *report) {
   const json_t *verdict = oct_report_at(report, "verdict.verdict");
   const json_t *met = oct_report_at(report, "slo.met");
+  /* "Stable" forgives more growth than a capacity may hide. */
+  if (oct_report_number(report, "verdict.unserved_share") > OCT_UNSERVED_SATURATED)
+    return FALSE;
   return strcmp(json_string_value(verdict), oct_verdict_name(OCT_VERDICT_STABLE)) == 0 &&
          (met == NULL || json_is_true(met));
 }
