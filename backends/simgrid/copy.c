@@ -3,17 +3,18 @@
  * An *op* is what was asked for at once: the BESIDE copies of a ticket, or a step's BEFORE or AFTER
  * copies on one stage. It is cut into *parts*, one per rank and direction, each one transfer of all
  * bytes together: page tables are gathered by one kernel or a batched copy, so the latency is paid
- * once. A GPU has one queue per direction (H2D, D2H, D2D), in which one part at a time is in
- * flight.
+ * once. A GPU has one queue per direction (H2D, D2H, D2D, from other GPUs), in which one part at a
+ * time is in flight.
  *
  * Groups that are replicated over ranks go to the host once: each rank writes its share, and when
  * they come back each rank reads its share and gathers the rest over NVLink, where it joins all
  * ranks.
  *
  * Order. A BESIDE op waits for the last unfinished step that uses its pages (the shadow knows), for
- * the AFTER copies outstanding when it was submitted, and for an earlier BESIDE op that writes what
- * it reads. A BEFORE op from the host waits for such steps, and for earlier AFTER copies to the
- * host. The other BEFORE ops and the AFTER ops begin when their stage says so (step.c).
+ * the AFTER copies outstanding when it was submitted (of the peer too when it pulls), and for an
+ * earlier BESIDE op that writes what it reads. A BEFORE op from the host waits for such steps, and
+ * for earlier AFTER copies to the host. The other BEFORE ops and the AFTER ops begin when their
+ * stage says so (step.c).
  */
 #include "backends/simgrid/internal.h"
 
@@ -32,8 +33,9 @@ static void part_ended(oct_job *job);
 
 void
 sim_queues_init(sim_world *world) {
-  guint n = oct_platform_gpus(world->platform) * SIM_DIRECTIONS;
+  guint gpus = oct_platform_gpus(world->platform), n = gpus * SIM_DIRECTIONS;
   world->queues = g_new0(sim_queue, n);
+  world->peer_links = g_new0(sim_peer_link, gpus * gpus);
   for (guint i = 0; i < n; i++) {
     world->queues[i].world = world;
     world->queues[i].direction = (sim_direction)(i % SIM_DIRECTIONS);
@@ -70,6 +72,10 @@ fill_job(sim_queue *queue, const sim_part *part) {
   const sim_rank *rank = &part->op->instance->ranks[part->rank];
   memset(queue->job.bundles, 0, sizeof queue->job.bundles);
   queue->job.n_groups = 1;
+  if (queue->direction == SIM_PEER) {
+    sim_pull_fill_job(queue, part);
+    return;
+  }
   if (queue->direction == SIM_D2D) {
     fill_d2d(queue, part, rank);
     return;
@@ -129,9 +135,10 @@ sim_op_new(sim_instance *instance, sim_op_kind kind) {
   return op;
 }
 
-static void
-free_op(sim_op *op) {
+void
+sim_op_free(sim_op *op) {
   sim_world *world = op->instance->world;
+  world->n_pulls -= op->peer != NULL;
   sim_op **at = &op->instance->ops;
   while (*at != op)
     at = &(*at)->next;
@@ -146,22 +153,22 @@ free_op(sim_op *op) {
 }
 
 /* The queue of a part is told by its rank's device and the direction, kept in a list per op until
- * the op is queued. Parts of one rank and direction are one transfer. */
-void
-sim_op_add(sim_op *op, guint32 rank, sim_direction direction, double link_bytes,
-           double full_bytes) {
+ * the op is queued. Parts of one rank, direction and source are one transfer. */
+static void
+add_part(sim_op *op, guint32 rank, sim_direction direction, guint16 source, double link_bytes,
+         double full_bytes) {
   sim_world *world = op->instance->world;
   guint32 key = rank * SIM_DIRECTIONS + direction;
   sim_part **at = &op->parts;
-  while (*at != NULL && (*at)->rank < key)
+  while (*at != NULL && ((*at)->rank < key || ((*at)->rank == key && (*at)->source < source)))
     at = &(*at)->next;
-  if (*at == NULL || (*at)->rank != key) {
+  if (*at == NULL || (*at)->rank != key || (*at)->source != source) {
     sim_part *part = world->free_parts;
     if (part == NULL)
       part = g_new0(sim_part, 1);
     else
       world->free_parts = part->next;
-    *part = (sim_part){.next = *at, .op = op, .rank = key};
+    *part = (sim_part){.next = *at, .op = op, .rank = key, .source = source};
     *at = part;
     op->n_left++;
     op->writes_host |= direction == SIM_D2H;
@@ -170,14 +177,29 @@ sim_op_add(sim_op *op, guint32 rank, sim_direction direction, double link_bytes,
   (*at)->full_bytes += full_bytes;
 }
 
+void
+sim_op_add(sim_op *op, guint32 rank, sim_direction direction, double link_bytes,
+           double full_bytes) {
+  add_part(op, rank, direction, 0, link_bytes, full_bytes);
+}
+
+void
+sim_op_add_from(sim_op *op, guint32 rank, guint16 source, double bytes) {
+  add_part(op, rank, SIM_PEER, source, 0, bytes);
+}
+
 static void
 op_ended(sim_op *op) {
   sim_instance *instance = op->instance;
   switch (op->kind) {
   case SIM_OP_BESIDE:
-    oct_shadow_copy_end(instance->shadow, op->copies, op->n_copies, FALSE);
+    if (op->peer != NULL)
+      oct_shadow_pull_end(instance->shadow, op->peer->shadow, op->peer_domain, op->copies,
+                          op->n_copies);
+    else
+      oct_shadow_copy_end(instance->shadow, op->copies, op->n_copies, FALSE);
     sim_emit(instance, OCT_EVENT_COPY_DONE)->number = op->ticket;
-    free_op(op);
+    sim_op_free(op);
     sim_ops_try(instance);
     return;
   case SIM_OP_BEFORE:
@@ -187,8 +209,9 @@ op_ended(sim_op *op) {
     sim_stage *stage = &instance->stages[op->stage];
     oct_assert(stage->after == op);
     stage->after = NULL;
-    free_op(op);
+    sim_op_free(op);
     sim_ops_try(instance);
+    sim_pulls_try(instance);
     sim_stage_try(stage);
     return;
   }
@@ -198,7 +221,7 @@ op_ended(sim_op *op) {
   default:
     oct_assert(FALSE);
   }
-  free_op(op);
+  sim_op_free(op);
 }
 
 void
@@ -328,11 +351,11 @@ sim_step_copies(sim_step *step, const oct_copy *copies, guint32 n_copies, guint6
 
 /* ---------------------------------------------------------------- BESIDE copies */
 
-/* Whether an AFTER op that was submitted earlier than `op` holds it: any holds a BESIDE op, one
- * that writes host memory holds a BEFORE op, which may read it. */
+/* Whether an AFTER op of the instance that was submitted earlier than `op` holds it: any holds a
+ * BESIDE op, one that writes host memory holds a BEFORE op, which may read it. */
 static gboolean
-held_by_after(const sim_op *op) {
-  for (const sim_op *o = op->instance->ops; o != NULL && o->serial <= op->after_op; o = o->next) {
+held_by_after(const sim_op *op, const sim_instance *instance) {
+  for (const sim_op *o = instance->ops; o != NULL && o->serial <= op->after_op; o = o->next) {
     if (o->kind == SIM_OP_AFTER && (o->writes_host || op->kind == SIM_OP_BESIDE))
       return TRUE;
   }
@@ -363,7 +386,8 @@ held_by_writer(const sim_op *op) {
 static gboolean
 may_queue(const sim_op *op) {
   return op->kind != SIM_OP_AFTER && !op->queued && !op->held &&
-         op->after_step <= op->instance->last_done && !held_by_after(op) && !held_by_writer(op);
+         op->after_step <= op->instance->last_done && !held_by_after(op, op->instance) &&
+         (op->peer == NULL || !held_by_after(op, op->peer)) && !held_by_writer(op);
 }
 
 void
@@ -379,17 +403,20 @@ sim_ops_try(sim_instance *instance) {
   }
 }
 
-static gboolean
-ticket_in_flight(const sim_instance *instance, guint64 ticket) {
+gboolean
+sim_ticket_is_new(const sim_instance *instance, guint64 ticket, GError **error) {
   for (const sim_op *op = instance->ops; op != NULL; op = op->next) {
-    if (op->kind == SIM_OP_BESIDE && op->ticket == ticket)
-      return TRUE;
+    if (op->kind == SIM_OP_BESIDE && op->ticket == ticket) {
+      g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_RECORD,
+                  "copy: ticket %" G_GUINT64_FORMAT " is in flight", ticket);
+      return FALSE;
+    }
   }
-  return FALSE;
+  return TRUE;
 }
 
-static sim_op *
-beside_op(sim_instance *instance, guint64 ticket, const oct_copy *copies, guint32 n_copies) {
+sim_op *
+sim_op_beside(sim_instance *instance, guint64 ticket, const oct_copy *copies, guint32 n_copies) {
   guint64 serial = instance->world->op_serial;
   sim_op *op = sim_op_new(instance, SIM_OP_BESIDE);
   op->ticket = ticket;
@@ -400,10 +427,6 @@ beside_op(sim_instance *instance, guint64 ticket, const oct_copy *copies, guint3
   }
   memcpy(op->copies, copies, n_copies * sizeof *copies);
   op->n_copies = n_copies;
-  for (guint32 s = 0; s < instance->n_stages; s++) {
-    for (guint32 i = 0; i < n_copies; i++)
-      add_copy(op, &copies[i], s);
-  }
   return op;
 }
 
@@ -412,13 +435,9 @@ sim_copy(oct_world *world, guint32 instance, guint64 ticket, const oct_copy *cop
          guint32 n_copies, GError **error) {
   sim_world *w = sim_world_of(world);
   sim_instance *in = sim_usable(w, instance, error);
-  if (in == NULL || !oct_copies_check(copies, n_copies, &in->config, error))
+  if (in == NULL || !oct_copies_check(copies, n_copies, &in->config, error) ||
+      !sim_ticket_is_new(in, ticket, error))
     return OCT_SUBMIT_REFUSED;
-  if (ticket_in_flight(in, ticket)) {
-    g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_RECORD,
-                "copy: ticket %" G_GUINT64_FORMAT " is in flight", ticket);
-    return OCT_SUBMIT_REFUSED;
-  }
   guint64 after_step = 0;
   gboolean chained = FALSE;
   for (guint32 i = 0; i < n_copies; i++) {
@@ -430,7 +449,11 @@ sim_copy(oct_world *world, guint32 instance, guint64 ticket, const oct_copy *cop
     sim_lose(in, &fault);
     return OCT_SUBMIT_OK; /* it was taken; the fault says what came of it */
   }
-  sim_op *op = beside_op(in, ticket, copies, n_copies);
+  sim_op *op = sim_op_beside(in, ticket, copies, n_copies);
+  for (guint32 s = 0; s < in->n_stages; s++) {
+    for (guint32 i = 0; i < n_copies; i++)
+      add_copy(op, &copies[i], s);
+  }
   op->after_step = after_step;
   op->chained = chained;
   sim_ops_try(in);
@@ -440,14 +463,14 @@ sim_copy(oct_world *world, guint32 instance, guint64 ticket, const oct_copy *cop
 /* ---------------------------------------------------------------- stopping */
 
 static void
-purge_queue(sim_queue *queue, const sim_instance *instance) {
+purge_queue(sim_queue *queue) {
   sim_part **at = &queue->first;
-  if (queue->first != NULL && queue->first->op->instance == instance)
+  if (queue->first != NULL && queue->first->op->dropped)
     oct_flows_cancel(queue->world->flows, &queue->job);
   queue->last = NULL;
   while (*at != NULL) {
     sim_part *part = *at;
-    if (part->op->instance == instance) {
+    if (part->op->dropped) {
       *at = part->next;
       free_part(queue->world, part);
     } else {
@@ -459,10 +482,21 @@ purge_queue(sim_queue *queue, const sim_instance *instance) {
 }
 
 void
-sim_ops_stop(sim_instance *instance) {
-  sim_world *world = instance->world;
+sim_ops_purge(sim_world *world) {
   for (guint i = 0; i < oct_platform_gpus(world->platform) * SIM_DIRECTIONS; i++)
-    purge_queue(&world->queues[i], instance);
-  while (instance->ops != NULL)
-    free_op(instance->ops);
+    purge_queue(&world->queues[i]);
+}
+
+void
+sim_ops_stop(sim_instance *instance) {
+  for (sim_op *op = instance->ops; op != NULL; op = op->next)
+    op->dropped = TRUE;
+  sim_ops_purge(instance->world);
+  while (instance->ops != NULL) {
+    sim_op *op = instance->ops;
+    if (op->peer != NULL) /* lets go of its sources */
+      oct_shadow_pull_end(instance->shadow, op->peer->shadow, op->peer_domain, op->copies,
+                          op->n_copies);
+    sim_op_free(op);
+  }
 }

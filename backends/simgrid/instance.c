@@ -31,8 +31,8 @@ set_units(sim_instance *in) {
     gboolean state = groups[g].kind == OCT_ATTENTION_KDA;
     for (guint32 s = 0; s < in->n_stages; s++) {
       in->unit_bytes[g][s] = rank_unit_bytes(in, &c->parallel, s, g, state);
-      double once = rank_unit_bytes(in, &whole, s, g, state) / c->parallel.tensor;
-      in->link_bytes[g][s] = MIN(once, in->unit_bytes[g][s]);
+      in->once_bytes[g][s] = rank_unit_bytes(in, &whole, s, g, state);
+      in->link_bytes[g][s] = MIN(in->once_bytes[g][s] / c->parallel.tensor, in->unit_bytes[g][s]);
     }
   }
 }
@@ -348,6 +348,7 @@ sim_instance_stop(sim_instance *in) {
   sim_forget_events(in);
   sim_steps_stop(in);
   sim_ops_stop(in);
+  sim_pulls_fail(in);
 }
 
 void

@@ -3,7 +3,7 @@
  * world.c   the world: its loop, events, scenario, accounting
  * instance.c opening and closing, what an instance may do and how its ranks lie on the node
  * step.c    a step on its way through host, stages and masks; fast-forward
- * copy.c    copies: their bytes, queues and order
+ * copy.c    copies: their bytes, queues and order     pull.c  copies between instances
  * flows.c   jobs and their contention     solver.c  SimGrid     timers.c  what is due
  */
 #ifndef OCT_BACKENDS_SIMGRID_INTERNAL_H
@@ -14,10 +14,10 @@
 #include "backends/simgrid/solver.h"
 #include "backends/simgrid/timers.h"
 
-/* Live jobs at most: three queues per GPU, a stage's step and a step's send, transfers. */
+/* Live jobs at most: four queues per GPU, a stage's step and a step's send, transfers. */
 #define SIM_JOBS_MAX      256 /* of open instances: stages, and with several of them sends */
 #define SIM_TRANSFERS_MAX 64  /* at one time */
-#define SIM_LANES         (3 * OCT_PROFILE_GPUS_MAX + SIM_JOBS_MAX + SIM_TRANSFERS_MAX)
+#define SIM_LANES         (4 * OCT_PROFILE_GPUS_MAX + SIM_JOBS_MAX + SIM_TRANSFERS_MAX)
 
 typedef struct sim_world sim_world;
 typedef struct sim_instance sim_instance;
@@ -26,14 +26,16 @@ typedef struct sim_op sim_op;
 
 /* ---------------------------------------------------------------- copies */
 
-typedef enum sim_direction { SIM_H2D, SIM_D2H, SIM_D2D, SIM_DIRECTIONS } sim_direction;
+/* PEER: from another GPU; the queue is the receiving GPU's. */
+typedef enum sim_direction { SIM_H2D, SIM_D2H, SIM_D2D, SIM_PEER, SIM_DIRECTIONS } sim_direction;
 
 /* What one op moves on one rank in one direction. */
 typedef struct sim_part {
   struct sim_part *next; /* in its queue, or in the list of free parts */
   sim_op *op;
   guint32 rank;
-  double link_bytes; /* over PCIe; D2D: 0 */
+  guint16 source;    /* PEER: the GPU that it comes from; else 0 */
+  double link_bytes; /* over PCIe; D2D, PEER: 0 */
   double
       full_bytes; /* that the rank has in the end: above link_bytes when NVLink gathers the rest */
 } sim_part;
@@ -63,7 +65,10 @@ struct sim_op {
   guint32 n_copies;   /* BESIDE: for the shadow */
   guint32 copies_room;
   oct_copy *copies;
-  gboolean held; /* BEFORE, AFTER: its moment has not come */
+  sim_instance *peer; /* BESIDE: whose pages are pulled; NULL = its own are copied */
+  guint32 peer_domain;
+  gboolean dropped; /* its parts leave their queues */
+  gboolean held;    /* BEFORE, AFTER: its moment has not come */
   gboolean writes_host;
   gboolean queued;
   guint32 n_left;  /* parts that have not ended */
@@ -129,6 +134,8 @@ struct sim_instance {
   /* Bytes of one page or state slot on one rank of a stage, and what of it goes over PCIe. */
   double unit_bytes[OCT_MODEL_GROUPS_MAX][OCT_COST_STAGES_MAX];
   double link_bytes[OCT_MODEL_GROUPS_MAX][OCT_COST_STAGES_MAX];
+  /* Of all ranks of a stage together, what several hold counted once. */
+  double once_bytes[OCT_MODEL_GROUPS_MAX][OCT_COST_STAGES_MAX];
   double device_bytes; /* of the fullest rank: weights and pools */
   sim_rank *ranks;
   sim_stage *stages;
@@ -152,7 +159,7 @@ typedef struct sim_event {
   sim_instance *instance;
   guint32 instance_id;
   guint64 number;
-  guint32 slice;
+  guint32 slice, failed;
   double fraction;
   const char *phase;
   sim_step *step;
@@ -168,6 +175,11 @@ typedef struct sim_transfer {
   double bytes;
 } sim_transfer;
 
+/* What crosses from one GPU to another; made when first used, and kept. */
+typedef struct sim_peer_link {
+  oct_bundle *route, *memories; /* memories: HBM of both */
+} sim_peer_link;
+
 struct sim_world {
   oct_world base;
   oct_simgrid_options options;
@@ -178,11 +190,13 @@ struct sim_world {
   oct_timers timers;
   oct_flows *flows;
   oct_time now_ns;
-  gint woken;           /* atomic */
-  gboolean dead;        /* an engine has broken the contract */
-  GPtrArray *instances; /* by id - 1; NULL = closed */
-  guint32 n_jobs;       /* that open instances may have at one time */
-  sim_queue *queues;    /* [gpus * SIM_DIRECTIONS] */
+  gint woken;                /* atomic */
+  gboolean dead;             /* an engine has broken the contract */
+  GPtrArray *instances;      /* by id - 1; NULL = closed */
+  guint32 n_jobs;            /* that open instances may have at one time */
+  sim_queue *queues;         /* [gpus * SIM_DIRECTIONS] */
+  sim_peer_link *peer_links; /* [from * gpus + to] */
+  guint32 n_pulls;           /* ops that pull */
   sim_part *free_parts;
   sim_op *free_ops;
   guint64 op_serial;
@@ -244,8 +258,23 @@ void sim_op_queue(sim_op *op);
 sim_op *sim_op_new(sim_instance *instance, sim_op_kind kind);
 void sim_op_add(sim_op *op, guint32 rank, sim_direction direction, double link_bytes,
                 double full_bytes);
+void sim_op_add_from(sim_op *op, guint32 rank, guint16 source, double bytes); /* PEER */
+/* A BESIDE op, with the copies that its end tells the shadow; its parts are the caller's to add. */
+sim_op *sim_op_beside(sim_instance *instance, guint64 ticket, const oct_copy *copies,
+                      guint32 n_copies);
+gboolean sim_ticket_is_new(const sim_instance *instance, guint64 ticket, GError **error);
 void sim_ops_try(sim_instance *instance); /* queues the ops that nothing holds any more */
 void sim_ops_stop(sim_instance *instance);
+/* Takes the parts of ops that are marked as dropped out of their queues. */
+void sim_ops_purge(sim_world *world);
+void sim_op_free(sim_op *op);
 gint64 sim_transfer_ns(double bytes, double bytes_per_s, gint64 latency_ns);
+
+/* pull.c */
+oct_submit sim_pull(oct_world *world, guint32 instance, guint32 peer, guint32 peer_domain,
+                    guint64 ticket, const oct_copy *copies, guint32 n_copies, GError **error);
+void sim_pull_fill_job(sim_queue *queue, const sim_part *part);
+void sim_pulls_try(sim_instance *peer);  /* those that read from the instance: sim_ops_try() */
+void sim_pulls_fail(sim_instance *peer); /* the instance is gone: they fail now */
 
 #endif

@@ -110,6 +110,7 @@ fetch(sim_world *w, oct_event *out) {
                      .time_ns = w->now_ns,
                      .number = event->number,
                      .slice = event->slice,
+                     .failed = event->failed,
                      .fraction = event->fraction,
                      .phase = event->phase};
   if (event->kind == OCT_EVENT_STEP_DONE)
@@ -231,6 +232,7 @@ free_world(oct_world *world) {
   free_list(w->free_ops, G_STRUCT_OFFSET(sim_op, next));
   free_list(w->free_parts, G_STRUCT_OFFSET(sim_part, next));
   g_free(w->queues);
+  g_free(w->peer_links);
   g_free(w->lost);
   g_free(w->events);
   oct_profile_free(w->owned_profile);
@@ -248,6 +250,7 @@ static const oct_world_ops simgrid_ops = {
     .close = sim_close,
     .submit = sim_submit,
     .copy = sim_copy,
+    .pull = sim_pull,
     .mask = sim_mask,
     .next = next,
     .forward = sim_forward,
