@@ -458,27 +458,41 @@ oct_copies_check(const oct_copy *copies, guint32 n_copies, const oct_instance_co
   return TRUE;
 }
 
+static gboolean
+same_groups(const oct_layer_group *a, const oct_layer_group *b, guint32 n) {
+  for (guint32 g = 0; g < n; g++)
+    if (a[g].kind != b[g].kind || a[g].n_layers != b[g].n_layers || a[g].window != b[g].window ||
+        a[g].token_bytes != b[g].token_bytes || a[g].state_bytes != b[g].state_bytes)
+      return FALSE;
+  return TRUE;
+}
+
 gboolean
 oct_pull_check(const oct_copy *copies, guint32 n_copies, const oct_instance_config *config,
                const oct_instance_config *peer, guint32 peer_domain, GError **error) {
+  checker c, theirs;
+  start(&c, config, error);
+  start(&theirs, peer, error);
   if (n_copies == 0 || n_copies > OCT_STEP_COPIES_MAX)
     return refuse(error, "n_copies is %u, must be 1 to %u", n_copies, OCT_STEP_COPIES_MAX);
   if (peer_domain >= peer->parallel.data)
     return refuse(error, "peer_domain is %u, the peer has %u", peer_domain, peer->parallel.data);
-  if (config->memory.n_groups != peer->memory.n_groups || config->kv_dtype != peer->kv_dtype ||
-      config->block_size * config->parallel.decode_context !=
-          peer->block_size * peer->parallel.decode_context)
+  if (c.n_groups != theirs.n_groups || !same_groups(c.groups, theirs.groups, c.n_groups) ||
+      config->kv_dtype != peer->kv_dtype || page_tokens(&c) != page_tokens(&theirs))
     return refuse(error, "the peer's pages are not this instance's");
   for (guint32 i = 0; i < n_copies; i++) {
-    const oct_copy *c = &copies[i];
-    if (c->kind > OCT_COPY_STATE || c->order != OCT_COPY_BESIDE ||
-        c->from_tier != OCT_TIER_DEVICE || c->to_tier != OCT_TIER_DEVICE)
+    const oct_copy *p = &copies[i];
+    if (p->kind > OCT_COPY_STATE || p->order != OCT_COPY_BESIDE ||
+        p->from_tier != OCT_TIER_DEVICE || p->to_tier != OCT_TIER_DEVICE)
       return refuse(error, "copies[%u] is no page or state from device to device, beside", i);
-    if (c->group >= config->memory.n_groups || c->domain >= config->parallel.data)
-      return refuse(error, "copies[%u] is to group %u of domain %u", i, c->group, c->domain);
-    if (c->from >= peer->memory.groups[c->group].n_device ||
-        c->to >= config->memory.groups[c->group].n_device)
-      return refuse(error, "copies[%u] is from %u to %u, beyond the pools", i, c->from, c->to);
+    if (p->group >= c.n_groups || p->domain >= c.n_domains)
+      return refuse(error, "copies[%u] is to group %u of domain %u", i, p->group, p->domain);
+    if (is_state(&c, p->group) != (p->kind == OCT_COPY_STATE))
+      return refuse(error, "copies[%u].kind is %u, group %u holds %s", i, p->kind, p->group,
+                    is_state(&c, p->group) ? "state" : "pages");
+    if (p->from >= peer->memory.groups[p->group].n_device ||
+        p->to >= config->memory.groups[p->group].n_device)
+      return refuse(error, "copies[%u] is from %u to %u, beyond the pools", i, p->from, p->to);
   }
   return TRUE;
 }

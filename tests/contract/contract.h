@@ -41,6 +41,7 @@ enum {
   NEEDS_HOST = 1 << 6,
   NEEDS_FORWARD = 1 << 7,
   CLOSED = 1 << 8, /* the case opens its instances itself */
+  NEEDS_PULL = 1 << 9,
 };
 
 typedef struct contract_case {
@@ -54,6 +55,7 @@ typedef struct contract_case {
 extern const contract_case contract_world_cases[];  /* rules 1 to 8 */
 extern const contract_case contract_step_cases[];   /* 9 to 22 */
 extern const contract_case contract_memory_cases[]; /* 23 to 28 */
-extern const contract_case contract_extra_cases[];  /* 29 and up */
+extern const contract_case contract_extra_cases[];  /* 29 to 39 */
+extern const contract_case contract_pull_cases[];   /* 40 */
 
 #endif

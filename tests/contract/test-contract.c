@@ -42,6 +42,8 @@ lacking(const contract_world *cw, const oct_world *world, const oct_capabilities
     return "no virtual clock";
   if ((flags & NEEDS_SIMULATED) != 0 && !cw->simulated)
     return "not simulated";
+  if ((flags & NEEDS_PULL) != 0 && !oct_world_can_pull(world))
+    return "no pull";
   if ((flags & CLOSED) != 0)
     return NULL;
   if ((flags & NEEDS_MASKS) != 0 && !c->masks)
@@ -128,7 +130,8 @@ run_case(gconstpointer data) {
 int
 main(int argc, char **argv) {
   static const contract_case *const lists[] = {contract_world_cases, contract_step_cases,
-                                               contract_memory_cases, contract_extra_cases};
+                                               contract_memory_cases, contract_extra_cases,
+                                               contract_pull_cases};
   g_test_init(&argc, &argv, NULL);
   g_autoptr(GPtrArray) runs = g_ptr_array_new_with_free_func(g_free);
   for (guint w = 0; w < n_contract_worlds; w++)
