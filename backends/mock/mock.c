@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "backends/mock/limits.h"
 #include "backends/mock/timeline.h"
 #include "engine/base/assert.h"
 
@@ -147,51 +148,6 @@ mock_free(oct_world *world) {
 /* ---------------------------------------------------------------- instances */
 
 static gboolean
-check_limits(const mock_world *w, const oct_instance_config *config, GError **error) {
-  const oct_mock_options *o = &w->options;
-  if (!oct_parallel_check(config->spec, &config->parallel, error))
-    return FALSE;
-  for (guint32 r = 0; r < oct_parallel_world(&config->parallel); r++)
-    if (o->n_devices != 0 && config->devices[r] >= o->n_devices) {
-      g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG,
-                  "rank %u is on device %u, the world has %u", r, config->devices[r], o->n_devices);
-      return FALSE;
-    }
-  for (guint32 g = 0; g < config->memory.n_groups; g++)
-    if (o->fits[g] != 0 && config->memory.groups[g].n_device > o->fits[g]) {
-      g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG,
-                  "memory.groups[%u].n_device is %u, %u fit", g, config->memory.groups[g].n_device,
-                  o->fits[g]);
-      return FALSE;
-    }
-  return TRUE;
-}
-
-static void
-fill_capabilities(const mock_world *w, instance *in) {
-  const oct_mock_options *o = &w->options;
-  const oct_instance_config *config = &in->config;
-  oct_capabilities *c = &in->capabilities;
-  *c = (oct_capabilities){
-      .depth = config->depth,
-      .n_groups = config->memory.n_groups,
-      .masks = !o->no_masks,
-      .speculation = !o->no_speculation,
-      .adapters = !o->no_adapters,
-      .expert_slots = TRUE,
-      .host_tier = TRUE,
-      .clock = o->clock,
-  };
-  for (guint32 g = 0; g < c->n_groups; g++) {
-    c->page_bytes[g] = oct_shadow_unit_bytes(config, g);
-    c->fits[g] = o->fits[g] != 0 ? o->fits[g] : config->memory.groups[g].n_device;
-  }
-  /* Unseen steps cannot be checked, and their experts cannot be told. */
-  c->forward = o->clock == OCT_CLOCK_VIRTUAL && !o->no_forward && o->step_time == NULL &&
-               !config->check_tags && !config->report_experts && config->memory.n_expert_slots == 0;
-}
-
-static gboolean
 mock_open(oct_world *world, const oct_instance_config *config, guint32 *id, GError **error) {
   mock_world *w = from_base(world);
   if (w->lost) {
@@ -199,7 +155,7 @@ mock_open(oct_world *world, const oct_instance_config *config, guint32 *id, GErr
                 w->fault.message);
     return FALSE;
   }
-  if (!check_limits(w, config, error))
+  if (!oct_mock_config_check(&w->options, config, error))
     return FALSE;
   instance *in = g_new0(instance, 1);
   in->config = *config;
@@ -213,7 +169,7 @@ mock_open(oct_world *world, const oct_instance_config *config, guint32 *id, GErr
   for (guint32 i = 0; i < w->options.n_phases; i++)
     in->open_total_ns += w->options.phases[i].ns;
   in->fails = w->n_opened++ < w->options.n_open_failures;
-  fill_capabilities(w, in);
+  in->capabilities = oct_mock_capabilities(&w->options, &in->config);
   g_ptr_array_add(w->instances, in);
   w->n_open++;
   *id = in->id = w->instances->len;

@@ -1,5 +1,5 @@
-/* Defaults and limits of the mock's options. */
-#include "backends/mock/mock.h"
+/* Defaults and limits of the mock's options, and what they allow of an instance. */
+#include "backends/mock/limits.h"
 
 #define OPTION_NS_MAX (3600 * (gint64)1000000000)
 
@@ -56,4 +56,47 @@ oct_mock_options_check(const oct_mock_options *o, GError **error) {
     return FALSE;
   }
   return TRUE;
+}
+
+gboolean
+oct_mock_config_check(const oct_mock_options *o, const oct_instance_config *config,
+                      GError **error) {
+  if (!oct_parallel_check(config->spec, &config->parallel, error))
+    return FALSE;
+  for (guint32 r = 0; r < oct_parallel_world(&config->parallel); r++)
+    if (o->n_devices != 0 && config->devices[r] >= o->n_devices) {
+      g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG,
+                  "rank %u is on device %u, the world has %u", r, config->devices[r], o->n_devices);
+      return FALSE;
+    }
+  for (guint32 g = 0; g < config->memory.n_groups; g++)
+    if (o->fits[g] != 0 && config->memory.groups[g].n_device > o->fits[g]) {
+      g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG,
+                  "memory.groups[%u].n_device is %u, %u fit", g, config->memory.groups[g].n_device,
+                  o->fits[g]);
+      return FALSE;
+    }
+  return TRUE;
+}
+
+oct_capabilities
+oct_mock_capabilities(const oct_mock_options *o, const oct_instance_config *config) {
+  oct_capabilities c = {
+      .depth = config->depth,
+      .n_groups = config->memory.n_groups,
+      .masks = !o->no_masks,
+      .speculation = !o->no_speculation,
+      .adapters = !o->no_adapters,
+      .expert_slots = TRUE,
+      .host_tier = TRUE,
+      .clock = o->clock,
+  };
+  for (guint32 g = 0; g < c.n_groups; g++) {
+    c.page_bytes[g] = oct_shadow_unit_bytes(config, g);
+    c.fits[g] = o->fits[g] != 0 ? o->fits[g] : config->memory.groups[g].n_device;
+  }
+  /* Unseen steps cannot be checked, and their experts cannot be told. */
+  c.forward = o->clock == OCT_CLOCK_VIRTUAL && !o->no_forward && o->step_time == NULL &&
+              !config->check_tags && !config->report_experts && config->memory.n_expert_slots == 0;
+  return c;
 }

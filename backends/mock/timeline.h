@@ -36,9 +36,9 @@ typedef struct oct_mock_flight {
 
 typedef struct oct_mock_transfer {
   guint64 ticket;
-  guint64 behind;    /* latest step submitted before it */
-  guint64 waits_for; /* step that writes a source */
-  gboolean chained;  /* an earlier transfer writes a source */
+  guint64 behind;            /* latest step submitted before it */
+  guint64 waits_for;         /* step that writes a source */
+  gboolean chained;          /* an earlier transfer writes a source */
   guint32 peer, peer_domain; /* pull: the instance that the sources are in; 0 = none */
   oct_time submit_ns, end_ns;
   gboolean known;
