@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#include "backends/fault/fate.h"
 #include "engine/base/assert.h"
 #include "engine/base/rng.h"
 
@@ -22,6 +23,11 @@ typedef struct pending_step {
   gboolean ended;    /* its STEP_DONE is held */
 } pending_step;
 
+typedef struct pull_in_flight {
+  guint64 ticket;
+  guint32 peer;
+} pull_in_flight;
+
 typedef struct instance {
   guint32 id;
   oct_instance_config config; /* label and devices are not kept */
@@ -34,6 +40,7 @@ typedef struct instance {
   oct_time held_until_ns; /* of the latest held STEP_DONE */
   gboolean dead, hung;
   GArray *late_tickets; /* guint64: of copies whose event is to be late */
+  GArray *pulls;        /* pull_in_flight */
 } instance;
 
 typedef struct held_event {
@@ -66,62 +73,7 @@ from_base(const oct_world *world) {
   return (fault_world *)(void *)world;
 }
 
-static const char *const names[OCT_INJECT_COUNT] = {
-    "request", "step",   "step-final", "instance", "device",    "fatal",  "delay", "late",
-    "hang",    "number", "full",       "copy",     "copy-late", "ticket", "open"};
-
-const char *
-oct_inject_name(oct_inject kind) {
-  oct_assert(kind < OCT_INJECT_COUNT);
-  return names[kind];
-}
-
-oct_inject
-oct_inject_from_name(const char *name) {
-  guint kind = 0;
-  while (kind < OCT_INJECT_COUNT && strcmp(names[kind], name) != 0)
-    kind++;
-  return (oct_inject)kind;
-}
-
-void
-oct_fault_options_default(oct_fault_options *options) {
-  *options =
-      (oct_fault_options){.seed = 1, .delay_ns = 1000000, .late_ns = 10 * (gint64)1000000000};
-}
-
 /* ---------------------------------------------------------------- fates */
-
-typedef enum scope { SCOPE_STEP, SCOPE_COPY, SCOPE_OPEN } scope;
-
-static guint32
-scope_mask(scope which) {
-  guint32 opens = 1u << OCT_INJECT_OPEN;
-  guint32 copies = 1u << OCT_INJECT_COPY | 1u << OCT_INJECT_COPY_LATE | 1u << OCT_INJECT_TICKET;
-  return which == SCOPE_STEP ? OCT_INJECT_ALL_STEPS : which == SCOPE_COPY ? copies : opens;
-}
-
-/* What becomes of step, copy or opening `number`: a function of the options alone. */
-static oct_inject
-fate_of(const fault_world *w, scope which, guint32 id, guint64 number) {
-  const oct_fault_options *o = &w->options;
-  guint32 allowed = scope_mask(which);
-  for (guint32 i = 0; i < o->n_script; i++)
-    if ((allowed >> o->script[i].kind & 1) != 0 && o->script[i].at == number &&
-        (o->script[i].instance == 0 || o->script[i].instance == id))
-      return o->script[i].kind;
-  allowed &= o->kinds;
-  if (allowed == 0 || o->rate <= 0)
-    return OCT_INJECT_COUNT;
-  guint64 x = oct_mix64(oct_mix64(oct_mix64(o->seed) + id) + number * 4 + which);
-  if ((double)(x >> 11) * 0x1p-53 >= o->rate)
-    return OCT_INJECT_COUNT;
-  guint32 n = (guint32)(oct_mix64(x) % (guint32)__builtin_popcount(allowed));
-  for (guint kind = 0; kind < OCT_INJECT_COUNT; kind++)
-    if ((allowed >> kind & 1) != 0 && n-- == 0)
-      return (oct_inject)kind;
-  return OCT_INJECT_COUNT;
-}
 
 static gboolean
 fails_step(oct_inject fate) {
@@ -198,6 +150,7 @@ static void
 free_instance(fault_world *w, instance *in) {
   w->instances->pdata[in->id - 1] = NULL;
   g_array_unref(in->late_tickets);
+  g_array_unref(in->pulls);
   g_free(in);
 }
 
@@ -218,7 +171,7 @@ fault_open(oct_world *world, const oct_instance_config *config, guint32 *id, GEr
     return FALSE;
   while (w->instances->len < *id)
     g_ptr_array_add(w->instances, NULL);
-  if (fate_of(w, SCOPE_OPEN, *id, ++w->n_opens) == OCT_INJECT_OPEN) {
+  if (fault_fate(&w->options, FAULT_OF_OPEN, *id, ++w->n_opens) == OCT_INJECT_OPEN) {
     w->counts[OCT_INJECT_OPEN]++;
     oct_world_close(w->inner, *id);
     hold_fault(w, *id, OCT_SEVERITY_INSTANCE, 0, 0, FALSE, world->now_ns + w->options.delay_ns,
@@ -234,6 +187,7 @@ fault_open(oct_world *world, const oct_instance_config *config, guint32 *id, GEr
   in->first_device = config->devices[0];
   in->config.devices = NULL;
   in->late_tickets = g_array_new(FALSE, FALSE, sizeof(guint64));
+  in->pulls = g_array_new(FALSE, FALSE, sizeof(pull_in_flight));
   w->instances->pdata[*id - 1] = in;
   return TRUE;
 }
@@ -307,7 +261,7 @@ fault_submit(oct_world *world, guint32 id, const oct_step *step, GError **error)
     return OCT_SUBMIT_FULL;
   if (!check_step(in, step, error))
     return OCT_SUBMIT_REFUSED;
-  oct_inject fate = fate_of(w, SCOPE_STEP, id, step->number);
+  oct_inject fate = fault_fate(&w->options, FAULT_OF_STEP, id, step->number);
   if (fate == OCT_INJECT_FULL) {
     if (in->n_steps > 0 && in->full_at != step->number) {
       in->full_at = step->number;
@@ -392,25 +346,47 @@ next_failure(const fault_world *w) {
 
 /* ---------------------------------------------------------------- copies and masks */
 
+/* From where a copy comes: another instance, or this one when peer is 0. */
+typedef struct copy_source {
+  guint32 peer, domain;
+} copy_source;
+
 static oct_submit
-fault_copy(oct_world *world, guint32 id, guint64 ticket, const oct_copy *copies, guint32 n_copies,
-           GError **error) {
-  fault_world *w = from_base(world);
-  instance *in = find(w, id);
-  if (refuse_lost(w, id, error))
+hand_on_copy(fault_world *w, guint32 id, copy_source from, guint64 ticket, const oct_copy *copies,
+             guint32 n, GError **error) {
+  if (from.peer == 0)
+    return oct_world_copy(w->inner, id, ticket, copies, n, error);
+  return oct_world_pull(w->inner, id, from.peer, from.domain, ticket, copies, n, error);
+}
+
+static gboolean
+check_copy(const instance *in, const instance *peer, guint32 peer_domain, const oct_copy *copies,
+           guint32 n, GError **error) {
+  return peer == NULL ? oct_copies_check(copies, n, &in->config, error)
+                      : oct_pull_check(copies, n, &in->config, &peer->config, peer_domain, error);
+}
+
+static oct_submit
+copy_from(fault_world *w, guint32 id, copy_source from, guint64 ticket, const oct_copy *copies,
+          guint32 n, GError **error) {
+  instance *in = find(w, id), *peer = find(w, from.peer);
+  if (refuse_lost(w, id, error) || (from.peer != 0 && refuse_lost(w, from.peer, error)))
     return OCT_SUBMIT_REFUSED;
-  if (in == NULL)
-    return oct_world_copy(w->inner, id, ticket, copies, n_copies, error);
-  oct_inject fate = fate_of(w, SCOPE_COPY, id, in->n_copies + 1);
+  if (in == NULL || (from.peer != 0 && peer == NULL))
+    return hand_on_copy(w, id, from, ticket, copies, n, error); /* which says what is wrong */
+  oct_inject fate = fault_fate(&w->options, FAULT_OF_COPY, id, in->n_copies + 1);
   if (fate == OCT_INJECT_COPY) {
-    if (!oct_copies_check(copies, n_copies, &in->config, error))
+    if (!check_copy(in, peer, from.domain, copies, n, error))
       return OCT_SUBMIT_REFUSED;
-    held_event *h = hold(w, id, OCT_EVENT_COPY_DONE, ticket, world->now_ns + w->options.delay_ns);
+    held_event *h = hold(w, id, OCT_EVENT_COPY_DONE, ticket, w->base.now_ns + w->options.delay_ns);
     h->event.failed = 1;
   } else {
-    oct_submit answer = oct_world_copy(w->inner, id, ticket, copies, n_copies, error);
+    oct_submit answer = hand_on_copy(w, id, from, ticket, copies, n, error);
     if (answer != OCT_SUBMIT_OK)
       return answer;
+    pull_in_flight pull = {ticket, from.peer};
+    if (from.peer != 0)
+      g_array_append_val(in->pulls, pull);
   }
   in->n_copies++;
   if (fate != OCT_INJECT_COUNT)
@@ -418,8 +394,21 @@ fault_copy(oct_world *world, guint32 id, guint64 ticket, const oct_copy *copies,
   if (fate == OCT_INJECT_COPY_LATE)
     g_array_append_val(in->late_tickets, ticket);
   if (fate == OCT_INJECT_TICKET)
-    (void)hold(w, id, OCT_EVENT_COPY_DONE, ticket ^ (guint64)1 << 63, world->now_ns);
+    (void)hold(w, id, OCT_EVENT_COPY_DONE, ticket ^ (guint64)1 << 63, w->base.now_ns);
   return OCT_SUBMIT_OK;
+}
+
+static oct_submit
+fault_copy(oct_world *world, guint32 id, guint64 ticket, const oct_copy *copies, guint32 n_copies,
+           GError **error) {
+  return copy_from(from_base(world), id, (copy_source){0, 0}, ticket, copies, n_copies, error);
+}
+
+static oct_submit
+fault_pull(oct_world *world, guint32 id, guint32 peer, guint32 peer_domain, guint64 ticket,
+           const oct_copy *copies, guint32 n_copies, GError **error) {
+  copy_source from = {peer, peer_domain};
+  return copy_from(from_base(world), id, from, ticket, copies, n_copies, error);
 }
 
 static gboolean
@@ -472,6 +461,30 @@ hold_step_done(fault_world *w, instance *in, pending_step *p, const oct_event *e
   }
 }
 
+/* TRUE when its event is not to be late. What was pulled from an instance that is lost since then,
+ * as far as the engine is to know, has failed. */
+static gboolean
+copy_ended(fault_world *w, instance *in, oct_event *event) {
+  for (guint32 i = 0; i < in->pulls->len; i++) {
+    const pull_in_flight *pull = &g_array_index(in->pulls, pull_in_flight, i);
+    if (pull->ticket != event->number)
+      continue;
+    const instance *peer = find(w, pull->peer);
+    event->failed |= peer != NULL && peer->dead;
+    g_array_remove_index(in->pulls, i);
+    break;
+  }
+  for (guint32 i = 0; i < in->late_tickets->len; i++)
+    if (g_array_index(in->late_tickets, guint64, i) == event->number) {
+      g_array_remove_index(in->late_tickets, i);
+      held_event *h =
+          hold(w, in->id, OCT_EVENT_COPY_DONE, event->number, event->time_ns + w->options.late_ns);
+      h->event.failed = event->failed;
+      return FALSE;
+    }
+  return TRUE;
+}
+
 /* The inner world's event: TRUE when it goes to the engine as it is in *event. */
 static gboolean
 pass_on(fault_world *w, oct_event *event) {
@@ -484,17 +497,8 @@ pass_on(fault_world *w, oct_event *event) {
     in->depth = MIN(event->capabilities->depth, DEPTH_MAX);
   if (event->kind == OCT_EVENT_OPEN_FAILED)
     free_instance(w, in);
-  if (event->kind == OCT_EVENT_COPY_DONE) {
-    for (guint32 i = 0; i < in->late_tickets->len; i++)
-      if (g_array_index(in->late_tickets, guint64, i) == event->number) {
-        g_array_remove_index(in->late_tickets, i);
-        held_event *h = hold(w, in->id, OCT_EVENT_COPY_DONE, event->number,
-                             event->time_ns + w->options.late_ns);
-        h->event.failed = event->failed;
-        return FALSE;
-      }
-    return TRUE;
-  }
+  if (event->kind == OCT_EVENT_COPY_DONE)
+    return copy_ended(w, in, event);
   if (event->kind == OCT_EVENT_FAULT && event->fault->number != 0) {
     const pending_step *p = by_inner_number(in, event->fault->number);
     w->inner_fault = *event->fault;
@@ -587,7 +591,7 @@ fault_forward(oct_world *world, guint32 id, const oct_forward *forward, oct_forw
       in->steps[0].inner_number == 0 || in->steps[0].fate != OCT_INJECT_COUNT || in->hung ||
       next_failure(w) != OCT_TIME_NEVER)
     return FALSE;
-  if (fate_of(w, SCOPE_STEP, id, in->steps[0].number + 1) != OCT_INJECT_COUNT)
+  if (fault_fate(&w->options, FAULT_OF_STEP, id, in->steps[0].number + 1) != OCT_INJECT_COUNT)
     return FALSE;
   if (!oct_world_forward(w->inner, id, forward, forwarded))
     return FALSE;
@@ -641,18 +645,7 @@ fault_free(oct_world *world) {
 
 oct_world *
 oct_fault_world_new(oct_world *inner, const oct_fault_options *options, GError **error) {
-  gboolean fine = options->rate >= 0 && options->rate <= 1 && options->delay_ns >= 0 &&
-                  options->late_ns >= 0 && options->n_script <= OCT_INJECT_SCRIPT_MAX &&
-                  options->kinds < 1u << OCT_INJECT_COUNT;
-  for (guint32 i = 0; fine && i < options->n_script; i++)
-    fine = options->script[i].kind < OCT_INJECT_COUNT && options->script[i].at >= 1;
-  if (!fine) {
-    g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG,
-                "fault: rate is %g (0 to 1), delay_ns %" G_GINT64_FORMAT
-                ", late_ns %" G_GINT64_FORMAT
-                " (>= 0), kinds %#x, %u script lines (limit %u, from 1)",
-                options->rate, options->delay_ns, options->late_ns, options->kinds,
-                options->n_script, OCT_INJECT_SCRIPT_MAX);
+  if (!fault_options_check(options, error)) {
     oct_world_free(inner);
     return NULL;
   }
@@ -668,6 +661,7 @@ oct_fault_world_new(oct_world *inner, const oct_fault_options *options, GError *
       .close = fault_close,
       .submit = fault_submit,
       .copy = fault_copy,
+      .pull = oct_world_can_pull(inner) ? fault_pull : NULL,
       .mask = inner->ops->mask != NULL ? fault_mask : NULL,
       .next = fault_next,
       .forward = inner->ops->forward != NULL ? fault_forward : NULL,

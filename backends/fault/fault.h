@@ -28,7 +28,7 @@ typedef enum oct_inject {
   OCT_INJECT_NUMBER,     /* a STEP_DONE comes for a step that was never submitted */
   OCT_INJECT_FULL,       /* submit() answers FULL once although there is room; only while a step is
                             unfinished */
-  /* Copies, numbered 1, 2, 3 … per instance in order of oct_world_copy(). */
+  /* Copies, numbered 1, 2, 3 … per instance in order of oct_world_copy() and oct_world_pull(). */
   OCT_INJECT_COPY,      /* the copy fails */
   OCT_INJECT_COPY_LATE, /* its event comes late_ns late */
   OCT_INJECT_TICKET,    /* a COPY_DONE comes for a ticket that was never given */

@@ -385,6 +385,66 @@ copy_is_late(void) {
   run(late_copies);
 }
 
+static oct_submit
+pull(rig *r, const rig *peer, guint64 ticket, GError **error) {
+  oct_copy c = {.kind = OCT_COPY_PAGE, .order = OCT_COPY_BESIDE, .to = (guint32)ticket};
+  return oct_world_pull(r->world, r->instance, peer->instance, 0, ticket, &c, 1, error);
+}
+
+/* Copies and pulls are counted together. */
+static void
+failed_pulls(rig *r) {
+  rig peer;
+  rig_init(&peer, r->world, &r->config);
+  rig_open(&peer);
+  copy_out(r, 1);
+  g_assert_cmpint(pull(r, &peer, 2, NULL), ==, OCT_SUBMIT_OK);
+  g_assert_cmpint(pull(r, &peer, 3, NULL), ==, OCT_SUBMIT_OK);
+  expect_copy(r, 2, 300, 1);
+  expect_copy(r, 1, 500, 0);
+  expect_copy(r, 3, 500, 0);
+  g_assert_cmpuint(count(r, OCT_INJECT_COPY), ==, 1);
+  rig_close(&peer);
+  rig_clear(&peer);
+}
+
+static void
+pull_fails(void) {
+  script(OCT_INJECT_COPY, 2);
+  run(failed_pulls);
+}
+
+/* The peer is lost while it is pulled from: as far as the engine knows nothing came. */
+static void
+pull_from_the_lost(rig *r) {
+  oct_event event;
+  rig peer;
+  rig_init(&peer, r->world, &r->config);
+  rig_open(&peer);
+  g_assert_cmpint(pull(r, &peer, 1, NULL), ==, OCT_SUBMIT_OK);
+  submit_prefill(&peer, 1);
+  expect_fault(&peer, OCT_SEVERITY_INSTANCE, 0, &event);
+  g_autoptr(GError) error = NULL;
+  g_assert_cmpint(pull(r, &peer, 2, &error), ==, OCT_SUBMIT_REFUSED);
+  g_assert_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_DEVICE);
+  expect_copy(r, 1, 5000, 1);
+  rig_close(&peer);
+  rig_clear(&peer);
+  submit_prefill(r, 0); /* this one is as ever */
+  rig_expect(r, OCT_EVENT_STEP_DONE, 1, NULL);
+}
+
+static void
+lost_peer_fails_a_pull(void) {
+  for (guint64 seed = 1; seed <= 4; seed++) { /* losses at once and at the step's end */
+    script(OCT_INJECT_INSTANCE, 1);
+    options.script[0].instance = 2;
+    options.seed = seed;
+    mock_options.copy_page_ns = 5000;
+    run(pull_from_the_lost);
+  }
+}
+
 static void
 unknown_ticket(rig *r) {
   copy_out(r, 1);
@@ -494,6 +554,8 @@ main(int argc, char **argv) {
   g_test_add_func("/fault/full/is-answered-once", answers_full_once);
   g_test_add_func("/fault/copy/fails", copy_fails);
   g_test_add_func("/fault/copy/is-late", copy_is_late);
+  g_test_add_func("/fault/pull/fails-like-a-copy", pull_fails);
+  g_test_add_func("/fault/pull/fails-when-its-peer-is-lost", lost_peer_fails_a_pull);
   g_test_add_func("/fault/ticket/is-of-no-copy", tells_of_copies_that_never_were);
   g_test_add_func("/fault/open/fails", open_fails);
   g_test_add_func("/fault/chance/follows-seed-rate-and-mask", chance_follows_seed_rate_and_mask);
