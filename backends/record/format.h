@@ -17,7 +17,7 @@ typedef struct record_header {
   guint32 has;   /* RECORD_HAS_… */
 } record_header;
 
-enum { RECORD_HAS_MASK = 1 << 0, RECORD_HAS_FORWARD = 1 << 1 };
+enum { RECORD_HAS_MASK = 1 << 0, RECORD_HAS_FORWARD = 1 << 1, RECORD_HAS_PULL = 1 << 2 };
 
 typedef enum record_kind {
   RECORD_OPEN,    /* a: - ; body: the config as text; answer: opened; instance */
@@ -27,6 +27,7 @@ typedef enum record_kind {
   RECORD_MASK,    /* a: step, b: slice; body: words; answer: taken */
   RECORD_NEXT,    /* a: until; answer: there is one; reply: the event (flat) */
   RECORD_FORWARD, /* a: limit, b: submit; answer: done; reply: oct_forwarded */
+  RECORD_PULL,    /* a: ticket, b: peer and, from bit 32 on, its domain; body and answer as COPY */
   RECORD_KINDS
 } record_kind;
 
@@ -49,6 +50,12 @@ record_checksum(const record_entry *entry) {
   const guint8 *from = (const guint8 *)entry + sizeof entry->checksum;
   return oct_hash64((oct_hash_key){0x6f637465745f7265u, 0x636f7264696e675fu}, from,
                     entry->bytes - sizeof entry->checksum);
+}
+
+/* `b` of a pull. */
+static inline guint64
+record_source(guint32 peer, guint32 peer_domain) {
+  return (guint64)peer_domain << 32 | peer;
 }
 
 static inline guint32

@@ -120,6 +120,25 @@ record_copy(oct_world *world, guint32 instance, guint64 ticket, const oct_copy *
   return answer;
 }
 
+static oct_submit
+record_pull(oct_world *world, guint32 instance, guint32 peer, guint32 peer_domain, guint64 ticket,
+            const oct_copy *copies, guint32 n_copies, GError **error) {
+  record_world *w = from_base(world);
+  GError *why = NULL;
+  oct_submit answer =
+      oct_world_pull(w->inner, instance, peer, peer_domain, ticket, copies, n_copies, &why);
+  note(w,
+       &(record_entry){.kind = RECORD_PULL,
+                       .instance = instance,
+                       .a = ticket,
+                       .b = record_source(peer, peer_domain),
+                       .answer = (guint32)answer},
+       copies, MIN(n_copies, OCT_STEP_COPIES_MAX) * (guint32)sizeof *copies, NULL, why);
+  if (why != NULL)
+    g_propagate_error(error, why);
+  return answer;
+}
+
 static gboolean
 record_mask(oct_world *world, guint32 instance, guint64 number, guint32 slice, const guint64 *bits,
             guint32 n_words, GError **error) {
@@ -217,7 +236,8 @@ oct_record_world_new(oct_world *inner, const char *path, gboolean flush, GError 
       .abi = OCT_BACKEND_ABI,
       .clock = inner->ops->clock,
       .has = (inner->ops->mask != NULL ? RECORD_HAS_MASK : 0u) |
-             (inner->ops->forward != NULL ? RECORD_HAS_FORWARD : 0u),
+             (inner->ops->forward != NULL ? RECORD_HAS_FORWARD : 0u) |
+             (inner->ops->pull != NULL ? RECORD_HAS_PULL : 0u),
   };
   if (file == NULL || fwrite(&header, sizeof header, 1, file) != 1) {
     g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG, "record: %s: %s", path,
@@ -239,6 +259,7 @@ oct_record_world_new(oct_world *inner, const char *path, gboolean flush, GError 
       .close = record_close,
       .submit = record_submit,
       .copy = record_copy,
+      .pull = inner->ops->pull != NULL ? record_pull : NULL,
       .mask = inner->ops->mask != NULL ? record_mask : NULL,
       .next = record_next,
       .forward = inner->ops->forward != NULL ? record_forward : NULL,

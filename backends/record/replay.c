@@ -31,8 +31,8 @@ from_base(const oct_world *world) {
 
 static const char *
 kind_name(guint32 kind) {
-  static const char *const names[RECORD_KINDS] = {"open", "close", "submit", "copy",
-                                                  "mask", "next",  "forward"};
+  static const char *const names[RECORD_KINDS] = {"open", "close", "submit",  "copy",
+                                                  "mask", "next",  "forward", "pull"};
   return kind < RECORD_KINDS ? names[kind] : "?";
 }
 
@@ -124,7 +124,7 @@ static void
 dump_body(GString *out, guint32 kind, const void *body, guint32 bytes) {
   if (kind == RECORD_SUBMIT)
     oct_dump_step(out, body);
-  else if (kind == RECORD_COPY)
+  else if (kind == RECORD_COPY || kind == RECORD_PULL)
     oct_dump_copies(out, body, bytes / (guint32)sizeof(oct_copy));
   else if (kind == RECORD_OPEN)
     g_string_append_len(out, body, bytes);
@@ -244,6 +244,18 @@ replay_copy(oct_world *world, guint32 instance, guint64 ticket, const oct_copy *
   return to_submit(w, answer(w, &call, copies, bytes), error);
 }
 
+static oct_submit
+replay_pull(oct_world *world, guint32 instance, guint32 peer, guint32 peer_domain, guint64 ticket,
+            const oct_copy *copies, guint32 n_copies, GError **error) {
+  replay_world *w = from_base(world);
+  record_entry call = {.kind = RECORD_PULL,
+                       .instance = instance,
+                       .a = ticket,
+                       .b = record_source(peer, peer_domain)};
+  guint32 bytes = MIN(n_copies, OCT_STEP_COPIES_MAX) * (guint32)sizeof *copies;
+  return to_submit(w, answer(w, &call, copies, bytes), error);
+}
+
 static gboolean
 replay_mask(oct_world *world, guint32 instance, guint64 number, guint32 slice, const guint64 *bits,
             guint32 n_words, GError **error) {
@@ -352,6 +364,7 @@ oct_replay_world_new(const char *path, GError **error) {
       .close = replay_close,
       .submit = replay_submit,
       .copy = replay_copy,
+      .pull = (header.has & RECORD_HAS_PULL) != 0 ? replay_pull : NULL,
       .mask = (header.has & RECORD_HAS_MASK) != 0 ? replay_mask : NULL,
       .next = replay_next,
       .forward = forward ? replay_forward : NULL,

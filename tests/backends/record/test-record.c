@@ -196,6 +196,59 @@ tells_when_the_recording_is_used_up(void) {
   oct_world_free(world);
 }
 
+/* ---------------------------------------------------------------- between instances */
+
+/* Pulls a page from a second instance; a variant differs in what, or from where. */
+static void
+pull_scenario(rig *r) {
+  rig peer;
+  oct_event event = {0};
+  g_autoptr(GError) error = NULL;
+  rig_init(&peer, r->world, &r->config);
+  rig_open(&peer);
+  oct_copy copy = {.order = OCT_COPY_BESIDE, .from = 3, .to = variant == 1 ? 31 : 30};
+  oct_submit answer = oct_world_pull(r->world, r->instance, peer.instance, variant == 2 ? 1 : 0, 1,
+                                     &copy, 1, &error);
+  if (variant == 0) {
+    g_assert_cmpint(answer, ==, OCT_SUBMIT_OK);
+    g_assert_cmpint(oct_world_pull(r->world, r->instance, peer.instance, 7, 2, &copy, 1, &error),
+                    ==, OCT_SUBMIT_REFUSED);
+    rig_expect(r, OCT_EVENT_COPY_DONE, 1, &event);
+  }
+  g_free(heard);
+  heard = g_strdup_printf("%d %u %s", (int)event.time_ns, event.failed, error->message);
+  rig_close(&peer);
+  rig_clear(&peer);
+  const char *difference = variant > 0 ? oct_replay_difference(r->world) : NULL;
+  if (variant == 1)
+    g_assert_nonnull(strstr(difference, "pull says \"copy page, beside: domain 0 group 0, device 3 "
+                                        "-> device 31\", recorded"));
+  if (variant == 2)
+    g_assert_nonnull(strstr(difference, "pull (1, 4294967298), recorded (1, 2)"));
+}
+
+static void
+plays_back_pulls(void) {
+  g_autoptr(GError) error = NULL;
+  oct_instance_config c = config();
+  variant = 0;
+  oct_world *world = oct_record_world_new(mock(), path, FALSE, &error);
+  g_assert_no_error(error);
+  g_assert_true(oct_world_can_pull(world));
+  rig_run(world, &c, pull_scenario);
+  g_autofree char *first = g_steal_pointer(&heard);
+  g_assert_nonnull(strstr(first, "700 0 peer_domain is 7"));
+  for (variant = 0; variant < 3; variant++) {
+    world = oct_replay_world_new(path, &error);
+    g_assert_no_error(error);
+    g_assert_true(oct_world_can_pull(world));
+    rig_run(world, &c, pull_scenario);
+    if (variant == 0)
+      g_assert_cmpstr(heard, ==, first);
+  }
+  variant = 0;
+}
+
 /* ---------------------------------------------------------------- bad files */
 
 static int
@@ -285,6 +338,7 @@ main(int argc, char **argv) {
   g_test_add_func("/record/replay/difference-ends-the-world", difference_ends_the_world);
   g_test_add_func("/record/replay/tells-when-the-recording-is-used-up",
                   tells_when_the_recording_is_used_up);
+  g_test_add_func("/record/replay/plays-back-pulls", plays_back_pulls);
   g_test_add_func("/record/file/torn-or-damaged-is-survived", survives_torn_and_damaged_files);
   g_test_add_func("/record/file/other-ones-are-refused", refuses_what_is_no_recording);
   g_test_add_func("/record/file/incomplete-is-told", says_when_the_file_is_incomplete);
