@@ -168,15 +168,22 @@ read_fp8(oct_fields *fields) {
   return OCT_DTYPE_FP8_BLOCK;
 }
 
-/* awq: {"bits" or "w_bit": 4, "group_size" or "q_group_size": 128}; gptq: bits and group_size. */
+/* awq: {"bits" or "w_bit": 4, "group_size" or "q_group_size": 128, "version": "gemm"}; gptq: bits,
+ * group_size and checkpoint_format, whose second version stores zeros as they are. */
 static oct_dtype
-read_int4(oct_fields *fields) {
+read_int4(oct_fields *fields, gboolean awq, oct_model_spec *spec) {
   const char *bits = oct_fields_has(fields, "w_bit") ? "w_bit" : "bits";
   const char *group = oct_fields_has(fields, "q_group_size") ? "q_group_size" : "group_size";
   if (oct_fields_u32(fields, bits, 1, 64) != 4)
     oct_fields_fail(fields, bits, OCT_MODEL_ERROR_FIELD, "supported is 4");
   if (oct_fields_u32(fields, group, 1, OCT_MODEL_DIM_MAX) != 128)
     oct_fields_fail(fields, group, OCT_MODEL_ERROR_FIELD, "supported is 128");
+  const char *field = awq ? "version" : "checkpoint_format", *plain = awq ? "gemm" : "gptq";
+  const char *version = oct_fields_string_or(fields, field, plain);
+  spec->gptq_v2 = !awq && g_str_equal(version, "gptq_v2");
+  if (g_ascii_strcasecmp(version, plain) != 0 && !spec->gptq_v2)
+    oct_fields_fail(fields, field, OCT_MODEL_ERROR_FIELD, "supported is \"%s\"%s", plain,
+                    awq ? "" : " and \"gptq_v2\"");
   return OCT_DTYPE_INT4_G128;
 }
 
@@ -271,7 +278,7 @@ oct_quant_read(oct_fields *fields, oct_dtype base, oct_model_spec *spec) {
   if (g_str_equal(method, "fp8")) {
     type = read_fp8(&quant);
   } else if (g_str_equal(method, "awq") || g_str_equal(method, "gptq")) {
-    type = read_int4(&quant);
+    type = read_int4(&quant, g_str_equal(method, "awq"), spec);
   } else if (g_str_equal(method, "mxfp4")) {
     type = OCT_DTYPE_MXFP4;
     skip.whole[QUANT_ATTENTION] = skip.whole[QUANT_DENSE] = skip.whole[QUANT_SHARED] = TRUE;

@@ -9,6 +9,7 @@
 
 #include "engine/base/assert.h"
 #include "engine/model/fields.h"
+#include "engine/model/files/model.h"
 
 G_DEFINE_QUARK(oct - model - error - quark, oct_model_error)
 
@@ -24,6 +25,14 @@ oct_dtype_name(oct_dtype type) {
       [OCT_DTYPE_MXFP4] = "mxfp4",
       [OCT_DTYPE_NVFP4] = "nvfp4",
       [OCT_DTYPE_INT4_G128] = "int4-g128",
+      [OCT_DTYPE_Q4_0] = "q4_0",
+      [OCT_DTYPE_Q4_1] = "q4_1",
+      [OCT_DTYPE_Q5_0] = "q5_0",
+      [OCT_DTYPE_Q5_1] = "q5_1",
+      [OCT_DTYPE_Q8_0] = "q8_0",
+      [OCT_DTYPE_Q4_K] = "q4_k",
+      [OCT_DTYPE_Q5_K] = "q5_k",
+      [OCT_DTYPE_Q6_K] = "q6_k",
   };
   oct_assert((guint)type < OCT_DTYPE_COUNT);
   return names[type];
@@ -54,6 +63,22 @@ oct_storage_bytes(oct_dtype type, guint64 rows, guint64 columns) {
     guint64 groups = rows * blocks_of(columns, 128);
     return rows * blocks_of(columns, 2) + 2 * groups + blocks_of(groups, 2);
   }
+  case OCT_DTYPE_Q4_0:
+    return rows * blocks_of(columns, 32) * 18;
+  case OCT_DTYPE_Q4_1:
+    return rows * blocks_of(columns, 32) * 20;
+  case OCT_DTYPE_Q5_0:
+    return rows * blocks_of(columns, 32) * 22;
+  case OCT_DTYPE_Q5_1:
+    return rows * blocks_of(columns, 32) * 24;
+  case OCT_DTYPE_Q8_0:
+    return rows * blocks_of(columns, 32) * 34;
+  case OCT_DTYPE_Q4_K:
+    return rows * blocks_of(columns, 256) * 144;
+  case OCT_DTYPE_Q5_K:
+    return rows * blocks_of(columns, 256) * 176;
+  case OCT_DTYPE_Q6_K:
+    return rows * blocks_of(columns, 256) * 210;
   case OCT_DTYPE_NONE:
   case OCT_DTYPE_COUNT:
     break;
@@ -180,14 +205,31 @@ name_of(const char *path) {
   return g_steal_pointer(&base);
 }
 
+/* A .gguf file, or a folder without a config.json that holds one. */
+static gboolean
+is_gguf(const char *name, const char *config) {
+  if (g_file_test(name, G_FILE_TEST_IS_DIR))
+    return config == NULL && oct_checkpoint_has_gguf(name);
+  return g_str_has_suffix(name, ".gguf") && g_file_test(name, G_FILE_TEST_EXISTS);
+}
+
+static oct_model_spec *
+load_gguf(const char *path, GError **error) {
+  g_autoptr(oct_checkpoint) checkpoint = oct_checkpoint_open(path, OCT_LOAD_GGUF, error);
+  return checkpoint != NULL ? oct_model_spec_from_gguf(checkpoint, error) : NULL;
+}
+
 oct_model_spec *
 oct_model_spec_load(const char *name, const char *zoo_dir, GError **error) {
   g_autofree char *path = find_config(name, zoo_dir);
+  if (is_gguf(name, path))
+    return load_gguf(name, error);
   if (path == NULL) {
     g_auto(GStrv) names = oct_model_zoo_names(zoo_dir);
     g_autofree char *known = g_strjoinv(", ", names);
     g_set_error(error, OCT_MODEL_ERROR, OCT_MODEL_ERROR_NOT_FOUND,
-                "model '%s' is neither a config.json, nor a folder with one, nor in the zoo (%s)",
+                "model '%s' is neither a config.json or .gguf file, nor a folder with one, nor in "
+                "the zoo (%s)",
                 name, *known != '\0' ? known : "which is empty");
     return NULL;
   }

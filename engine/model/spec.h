@@ -2,14 +2,16 @@
  * their weights are stored. The scheduler derives memory from it, sim/cost derives operators and
  * their price, the backends derive kernels. Nothing else in Octet knows a model's name.
  *
- * A spec comes from a Hugging Face config.json (oct_model_spec_load(), engine/model/config.c) or
- * from the zoo, which is a folder of such files. Sizes are elements unless the name ends in _bytes.
- * A spec never changes once loaded: any thread may read it.
+ * A spec comes from a Hugging Face config.json (oct_model_spec_load(), engine/model/config.c), from
+ * the zoo, which is a folder of such files, or from a GGUF file (engine/model/files/gguf-spec.c).
+ * Sizes are elements unless the name ends in _bytes. A spec never changes once loaded: any thread
+ * may read it.
  */
 #ifndef OCT_MODEL_SPEC_H
 #define OCT_MODEL_SPEC_H
 
 #include <glib.h>
+
 
 /* Limits: what a config may ask for at most. Beyond them loading fails with an error that names the
  * field, the value and the limit. */
@@ -34,6 +36,15 @@ typedef enum oct_dtype {
   OCT_DTYPE_MXFP4,     /* 4 bit, one e8m0 byte per 32 inputs */
   OCT_DTYPE_NVFP4,     /* 4 bit, one e4m3 byte per 16 inputs */
   OCT_DTYPE_INT4_G128, /* AWQ / GPTQ: 4 bit, f16 scale and 4-bit zero per 128 inputs */
+  /* GGUF's blocks of 32 and of 256 inputs: engine/model/files/formats.h. */
+  OCT_DTYPE_Q4_0,
+  OCT_DTYPE_Q4_1,
+  OCT_DTYPE_Q5_0,
+  OCT_DTYPE_Q5_1,
+  OCT_DTYPE_Q8_0,
+  OCT_DTYPE_Q4_K,
+  OCT_DTYPE_Q5_K,
+  OCT_DTYPE_Q6_K,
   OCT_DTYPE_COUNT
 } oct_dtype;
 
@@ -126,6 +137,7 @@ typedef struct oct_model_spec {
   oct_ffn_spec ffn[OCT_FFN_COUNT];
   oct_layer_spec *layers; /* [n_layers], owned */
   oct_weight_types types;
+  gboolean gptq_v2; /* GPTQ: 4-bit zeros are stored as they are, not less one */
 } oct_model_spec;
 
 #define OCT_MODEL_ERROR (oct_model_error_quark())
@@ -139,9 +151,9 @@ typedef enum oct_model_error {
 } oct_model_error;
 
 /* Life cycle.
- * `name` is a zoo name, a config.json, or a folder that holds one. Zoo files are looked for in
- * `zoo_dir` (NULL: the built-in folder list, which oct_model_zoo_dirs() tells). Returns an owned
- * spec, or NULL with *error. */
+ * `name` is a zoo name, a config.json, a .gguf file, or a folder that holds one. Zoo files are
+ * looked for in `zoo_dir` (NULL: the built-in folder list, which oct_model_zoo_dirs() tells).
+ * Returns an owned spec, or NULL with *error. */
 oct_model_spec *oct_model_spec_load(const char *name, const char *zoo_dir,
                                     GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* From the text of a config.json; `name` labels it in errors and becomes spec->name. */

@@ -7,6 +7,7 @@
 #ifndef OCT_MODEL_TENSORS_H
 #define OCT_MODEL_TENSORS_H
 
+#include "engine/model/kinds.h"
 #include "engine/model/spec.h"
 
 /* Most tensors of one layer. A tensor with a count stands for that many equal ones (experts). */
@@ -41,6 +42,7 @@ typedef enum oct_split_rule {
 } oct_split_rule;
 
 typedef struct oct_tensor {
+  oct_weight_kind kind;
   oct_tensor_class class;
   oct_dtype type;
   guint64 rows, columns, count;

@@ -405,6 +405,13 @@ only_gguf(const char *path, guint *n) {
   return found;
 }
 
+gboolean
+oct_checkpoint_has_gguf(const char *folder) {
+  guint n;
+  g_autofree char *path = only_gguf(folder, &n);
+  return path != NULL;
+}
+
 static oct_checkpoint *
 open_folder(const char *path, oct_load_format format, GError **error) {
   guint n_gguf = 0;
@@ -427,8 +434,20 @@ open_folder(const char *path, oct_load_format format, GError **error) {
   return NULL;
 }
 
+gboolean
+oct_load_format_parse(const char *name, oct_load_format *format) {
+  static const char *const names[] = {"auto", "safetensors", "gguf", "dummy"};
+  for (guint i = 0; i < G_N_ELEMENTS(names); i++)
+    if (g_str_equal(name, names[i])) {
+      *format = (oct_load_format)i;
+      return TRUE;
+    }
+  return FALSE;
+}
+
 oct_checkpoint *
 oct_checkpoint_open(const char *path, oct_load_format format, GError **error) {
+  oct_assert(format != OCT_LOAD_DUMMY);
   if (g_file_test(path, G_FILE_TEST_IS_DIR))
     return open_folder(path, format, error);
   if (g_str_has_suffix(path, ".index.json") && format != OCT_LOAD_GGUF)

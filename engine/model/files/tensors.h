@@ -64,17 +64,23 @@ typedef enum oct_load_format {
   OCT_LOAD_AUTO,
   OCT_LOAD_SAFETENSORS,
   OCT_LOAD_GGUF,
+  OCT_LOAD_DUMMY, /* no files: engine/model/files/model.h */
 } oct_load_format;
+
+/* "auto", "safetensors", "gguf", "dummy": FALSE for anything else. */
+gboolean oct_load_format_parse(const char *name, oct_load_format *format) G_GNUC_WARN_UNUSED_RESULT;
 
 typedef struct oct_checkpoint oct_checkpoint;
 
 /* Life cycle.
  * `path` is a .safetensors or .gguf file, a model.safetensors.index.json, or a folder that holds
  * model.safetensors, else model.safetensors.index.json, else one .gguf file (in this order; a
- * `format` other than AUTO narrows it). Shards are files of the index's folder. Blocks on the disk
- * for the headers only. */
+ * `format` other than AUTO narrows it; DUMMY is asserted against). Shards are files of the index's
+ * folder. Blocks on the disk for the headers only. */
 oct_checkpoint *oct_checkpoint_open(const char *path, oct_load_format format,
                                     GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* TRUE when the folder holds exactly one .gguf file. */
+gboolean oct_checkpoint_has_gguf(const char *folder);
 /* One file's bytes, borrowed until close and aligned to 8; what begins with "GGUF" is GGUF. `label`
  * is for messages, copied. */
 oct_checkpoint *oct_checkpoint_open_bytes(const char *label, const void *bytes, gsize size,
