@@ -3,7 +3,6 @@
 #define OCT_BACKENDS_SHADOW_INTERNAL_H
 
 #include "backends/shadow.h"
-#include "engine/base/hash.h"
 
 #define SHADOW_NO_OWNER 0u /* of a unit: no sequence, but a copy */
 #define TOKEN_UNKNOWN   G_MAXUINT32
@@ -59,7 +58,7 @@ typedef struct step_entry {
 struct oct_shadow {
   oct_instance_config config; /* its pointers other than spec are not used */
   oct_shadow_options options;
-  oct_hash_key hash_key;
+  guint64 token_key;
   guint32 n_groups, n_domains, page_tokens;
   oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
   gboolean has_state;

@@ -21,7 +21,7 @@ oct_shadow_new(const oct_instance_config *config, const oct_shadow_options *opti
   oct_shadow *s = g_new0(oct_shadow, 1);
   s->config = *config;
   s->options = *options;
-  s->hash_key = (oct_hash_key){options->seed, 0x736861646f770000u};
+  s->token_key = oct_mix64(options->seed ^ 0x736861646f770000u);
   s->n_groups = oct_model_groups(config->spec, config->kv_dtype, s->groups);
   s->n_domains = config->parallel.data;
   s->page_tokens = config->block_size * config->parallel.decode_context;
@@ -79,9 +79,9 @@ is_eos(const oct_shadow *s, guint32 token) {
 
 guint32
 oct_shadow_token(const oct_shadow *s, guint64 key, guint32 adapter, guint32 position) {
-  const guint64 words[2] = {key, (guint64)adapter << 32 | position};
   guint32 vocab = s->config.spec->vocab;
-  guint32 token = (guint32)(oct_hash64(s->hash_key, words, sizeof words) % vocab);
+  guint64 x = oct_mix64(oct_mix64(key ^ s->token_key) ^ ((guint64)adapter << 32 | position));
+  guint32 token = (guint32)(((x >> 32) * vocab) >> 32);
   for (guint32 i = 0; i < vocab && is_eos(s, token); i++)
     token = (token + 1) % vocab;
   return token;

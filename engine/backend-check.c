@@ -128,6 +128,17 @@ oct_step_layout_check(const oct_step *s, gsize size, GError **error) {
  */
 #define SLOT_SET_SIZE (2 * OCT_STEP_SLICES_MAX)
 
+/* Its memory is cleared as far as it is used, not whole on every call, which is what hardening
+ * flags do to locals. */
+#if defined(__has_attribute)
+#if __has_attribute(uninitialized)
+#define SLOT_SET_AS_IT_IS __attribute__((uninitialized))
+#endif
+#endif
+#ifndef SLOT_SET_AS_IT_IS
+#define SLOT_SET_AS_IT_IS
+#endif
+
 typedef struct slot_set {
   guint32 mask;
   guint32 used[SLOT_SET_SIZE]; /* slot + 1, 0 = free */
@@ -248,7 +259,7 @@ static gboolean
 check_slices(const checker *c) {
   const oct_slice *slices = oct_step_slices(c->step);
   const oct_domain_part *parts = oct_step_domains(c->step);
-  slot_set slots;
+  slot_set slots SLOT_SET_AS_IT_IS;
   slot_set_clear(&slots, c->step->n_slices);
   guint32 next = 0;
   for (guint32 d = 0; d < c->step->n_domains; d++) {
@@ -325,7 +336,7 @@ check_open(const checker *c, guint32 i, const oct_slot_open *o, slot_set *slots)
 
 static gboolean
 check_opens(const checker *c) {
-  slot_set slots;
+  slot_set slots SLOT_SET_AS_IT_IS;
   slot_set_clear(&slots, c->step->n_opens);
   for (guint32 i = 0; i < c->step->n_opens; i++)
     if (!check_open(c, i, &oct_step_opens(c->step)[i], &slots))
