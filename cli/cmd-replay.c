@@ -220,7 +220,7 @@ add_variant(plan *p, const options *o, oct_engine_flags *flags, guint number, co
   variant *v = &p->variants[p->n];
   if (p->n == OCT_JOBS_MAX)
     return refuse(error, COMMAND, label, "too many configurations");
-  *v = (variant){.flags = oct_engine_flags_copy(flags)};
+  *v = (variant){.flags = oct_engine_flags_copy(flags, NULL)};
   p->n++;
   if (!fill_config(o, &v->config, error) ||
       !oct_engine_flags_apply(v->flags, number, &v->config.setup, text, error))
@@ -261,19 +261,20 @@ add_compared(plan *p, const options *o, const char *text, GError **error) {
   int argc;
   if (!g_shell_parse_argv(line, &argc, &argv, error))
     return FALSE;
-  g_autoptr(oct_engine_flags) flags = oct_engine_flags_copy(o->flags);
+  g_autoptr(oct_engine_flags) given = oct_engine_flags_new();
   GOptionEntry entries[OCT_ENGINE_FLAGS_MAX] = {0};
-  oct_engine_flags_entries(flags, entries);
+  oct_engine_flags_entries(given, entries);
   g_autoptr(GOptionContext) context = g_option_context_new(NULL);
   g_option_context_add_main_entries(context, entries, NULL);
   g_option_context_set_help_enabled(context, FALSE);
   /* Parsing moves the words about: it gets an array of its own. */
   g_autofree char **words = g_memdup2(argv, ((gsize)argc + 1) * sizeof *argv);
-  oct_engine_flags_expand(flags, argc, words);
+  oct_engine_flags_expand(given, argc, words);
   if (!g_option_context_parse(context, &argc, &words, error))
     return FALSE;
   if (argc > 1)
     return refuse(error, "compare", words[1], "is no flag of an engine");
+  g_autoptr(oct_engine_flags) flags = oct_engine_flags_copy(o->flags, given);
   if (oct_engine_flags_variants(flags, error) != 1) {
     if (*error == NULL)
       refuse(error, "compare", text, "a list of values and --compare do not go together");

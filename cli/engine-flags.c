@@ -236,7 +236,7 @@ static const flag flags_table[] = {
     {"enforce-eager", NULL, "no CUDA graphs", FLAG_ON, AT(engine.instance.eager), 0, 0, NULL},
     {"moe-kernel", "K", "price of expert kernels: measured or target", FLAG_WORD, 0, 0, 0,
      set_moe_kernel},
-    {"expert-routing", "R", "uniform, or power:X for popularity ~ rank^-X, X up to 4", FLAG_WORD, 0, 0, 0,
+    {"expert-routing", "R", "uniform, or power:X: popularity ~ rank^-X, X <= 4", FLAG_WORD, 0, 0, 0,
      set_routing},
     {"seed", "N", "of everything drawn", FLAG_SEED, AT(seed), 0, 0, NULL},
     {"sim-exact", NULL, "every step through SimGrid's solver", FLAG_ON, AT(exact), 0, 0, NULL},
@@ -269,12 +269,24 @@ oct_engine_flags_new(void) {
   return flags;
 }
 
+/* The flag that says the opposite of flag i, or i itself. */
+static gsize
+opposite(gsize i) {
+  for (gsize k = 0; k < N_FLAGS && flags_table[i].set != NULL; k++)
+    if (k != i && flags_table[k].set == flags_table[i].set && !takes_value(&flags_table[i]))
+      return k;
+  return i;
+}
+
 oct_engine_flags *
-oct_engine_flags_copy(const oct_engine_flags *from) {
+oct_engine_flags_copy(const oct_engine_flags *from, const oct_engine_flags *over) {
   oct_engine_flags *flags = oct_engine_flags_new();
-  for (gsize i = 0; i < N_FLAGS; i++)
-    flags->values[i] = g_strdup(from->values[i]);
-  memcpy(flags->given, from->given, sizeof flags->given);
+  for (gsize i = 0; i < N_FLAGS; i++) {
+    gboolean replaced = over != NULL && over->values[i] != NULL;
+    flags->values[i] = g_strdup(replaced ? over->values[i] : from->values[i]);
+    gboolean said = over != NULL && (over->given[i] || over->given[opposite(i)]);
+    flags->given[i] = said ? over->given[i] : from->given[i];
+  }
   return flags;
 }
 

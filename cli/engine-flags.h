@@ -19,8 +19,9 @@ typedef struct oct_engine_flags oct_engine_flags;
 
 /* ---- life cycle */
 oct_engine_flags *oct_engine_flags_new(void);
-/* An independent copy: what is then parsed into it replaces what the first one had. */
-oct_engine_flags *oct_engine_flags_copy(const oct_engine_flags *flags);
+/* A copy of `flags`, in which what `over` (may be NULL) was given replaces what it has. */
+oct_engine_flags *oct_engine_flags_copy(const oct_engine_flags *flags,
+                                        const oct_engine_flags *over);
 void oct_engine_flags_free(oct_engine_flags *flags); /* accepts NULL */
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(oct_engine_flags, oct_engine_flags_free)
 

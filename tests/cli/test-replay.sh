@@ -6,7 +6,9 @@ case $("$octet" --version) in *"SimGrid: not built in"*) simgrid= ;; *) simgrid=
 chat="$OCT_SRCDIR/traces/samples/chat.jsonl"
 
 # columns TEXT: the longest line, in characters.
-columns() { printf '%s\n' "$1" | LC_ALL=C.UTF-8 awk '{ if (length > n) n = length } END { print n }'; }
+columns() {
+  printf '%s\n' "$1" | LC_ALL=C.UTF-8 awk '{ if (length > n) n = length } END { print n }'
+}
 
 # --- on mock: everything but the machine
 run "$octet" replay "$chat" --model llama-3.1-8b --backend mock --json "$work/a.json" \
@@ -15,7 +17,8 @@ run "$octet" replay "$chat" --model llama-3.1-8b --backend mock --json "$work/a.
 is "$status" 0 "a replay on mock succeeds"
 is "$err" "" "it leaves stderr empty"
 has "$out" "llama-3.1-8b on mock" "the report says what ran"
-for word in verdict window TTFT TPOT ITL E2E queue "longest gap" throughput slo steps memory assumed; do
+for word in verdict window TTFT TPOT ITL E2E queue "longest gap" throughput slo steps memory \
+  assumed; do
   has "$out" "$word" "the report has $word"
 done
 has "$out" "prefix hits: not modelled" "lengths alone have no prefix hits"
