@@ -4,6 +4,7 @@
  */
 #include "engine/base/assert.h"
 #include "engine/model/fields.h"
+#include "engine/model/numerics-reader.h"
 #include "engine/model/quant.h"
 #include "engine/model/spec.h"
 #include "engine/model/tensors.h"
@@ -516,6 +517,7 @@ read_spec(oct_fields *top, oct_model_spec *spec) {
   family->read(&text, spec);
   gboolean has_rope = !oct_fields_bool_or(&text, "mla_use_nope", FALSE);
   spec->rope_theta = read_rope_theta(&text, has_rope);
+  oct_numerics_read(&text, spec);
   if (oct_fields_failed(top))
     return;
   /* A nested config may carry the quantization inside or outside. */

@@ -12,6 +12,7 @@
 
 #include <glib.h>
 
+#include "engine/model/numerics.h"
 
 /* Limits: what a config may ask for at most. Beyond them loading fails with an error that names the
  * field, the value and the limit. */
@@ -136,6 +137,7 @@ typedef struct oct_model_spec {
   oct_attention_spec attention[OCT_ATTENTION_COUNT];
   oct_ffn_spec ffn[OCT_FFN_COUNT];
   oct_layer_spec *layers; /* [n_layers], owned */
+  oct_numerics numerics;  /* for backends that compute tokens */
   oct_weight_types types;
   gboolean gptq_v2; /* GPTQ: 4-bit zeros are stored as they are, not less one */
 } oct_model_spec;
