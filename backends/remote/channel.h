@@ -20,10 +20,11 @@ typedef enum channel_kind {
   CHANNEL_CLOSE,
   CHANNEL_SUBMIT, /* body: step */
   CHANNEL_COPY,   /* a: ticket; body: copies */
+  CHANNEL_PULL,   /* a: ticket, b: peer, c: its domain; body: copies */
   CHANNEL_MASK,   /* a: step, b: slice; body: words */
   CHANNEL_STOP,
   /* To the front. */
-  CHANNEL_STARTED, /* the inner world is there */
+  CHANNEL_STARTED, /* the inner world is there; b: 1 = it can pull */
   CHANNEL_FAILED,  /* it is not; body: why, as text */
   CHANNEL_EVENT,   /* body: event (backends/flat.h); instance is the front's */
   CHANNEL_KINDS
@@ -35,6 +36,7 @@ typedef struct channel_message {
   guint32 instance;
   guint32 b;
   guint64 a;
+  guint32 c, reserved;
 } channel_message;
 
 /* In shared memory, written by the worker. */

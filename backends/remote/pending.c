@@ -109,15 +109,29 @@ oct_pending_check_step(const oct_pending *p, const oct_step *step, GError **erro
   return TRUE;
 }
 
-gboolean
-oct_pending_check_copy(const oct_pending *p, guint64 ticket, const oct_copy *copies, guint32 n,
-                       GError **error) {
-  if (!check_open(p, error) || !oct_copies_check(copies, n, p->config, error))
-    return FALSE;
+static gboolean
+check_ticket(const oct_pending *p, guint64 ticket, GError **error) {
   for (guint32 i = 0; i < p->tickets->len; i++)
     if (g_array_index(p->tickets, guint64, i) == ticket)
       return refuse(error, OCT_BACKEND_ERROR_RECORD,
                     "copy: ticket %" G_GUINT64_FORMAT " is in flight", ticket);
+  return TRUE;
+}
+
+gboolean
+oct_pending_check_pull(const oct_pending *p, const oct_pending *peer, guint32 peer_domain,
+                       guint64 ticket, const oct_copy *copies, guint32 n, GError **error) {
+  return check_open(p, error) && check_open(peer, error) &&
+         oct_pull_check(copies, n, p->config, peer->config, peer_domain, error) &&
+         check_ticket(p, ticket, error);
+}
+
+gboolean
+oct_pending_check_copy(const oct_pending *p, guint64 ticket, const oct_copy *copies, guint32 n,
+                       GError **error) {
+  if (!check_open(p, error) || !oct_copies_check(copies, n, p->config, error) ||
+      !check_ticket(p, ticket, error))
+    return FALSE;
   for (guint32 i = 0; i < n; i++)
     if (!p->capabilities.host_tier && copies[i].kind != OCT_COPY_EXPERT &&
         (copies[i].from_tier == OCT_TIER_HOST || copies[i].to_tier == OCT_TIER_HOST))

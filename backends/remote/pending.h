@@ -17,6 +17,9 @@ gboolean oct_pending_check_step(const oct_pending *pending, const oct_step *step
                                 GError **error) G_GNUC_WARN_UNUSED_RESULT;
 gboolean oct_pending_check_copy(const oct_pending *pending, guint64 ticket, const oct_copy *copies,
                                 guint32 n, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+gboolean oct_pending_check_pull(const oct_pending *pending, const oct_pending *peer,
+                                guint32 peer_domain, guint64 ticket, const oct_copy *copies,
+                                guint32 n, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* *awaited: FALSE when the mask is for a step that has ended, or came already: it is ignored. */
 gboolean oct_pending_check_mask(const oct_pending *pending, guint64 number, guint32 slice,
                                 const guint64 *bits, guint32 n_words, gboolean *awaited,

@@ -49,6 +49,7 @@ typedef enum worker_state { WORKER_NONE, WORKER_ALIVE, WORKER_DOOMED } worker_st
 
 typedef struct remote_world {
   oct_world base;
+  oct_world_ops ops; /* the common ones, without pull() when the inner world has none */
   oct_remote_options options;
   worker_start start;
   oct_channel *channel;
@@ -333,6 +334,27 @@ remote_copy(oct_world *world, guint32 id, guint64 ticket, const oct_copy *copies
   return OCT_SUBMIT_OK;
 }
 
+static oct_submit
+remote_pull(oct_world *world, guint32 id, guint32 peer_id, guint32 peer_domain, guint64 ticket,
+            const oct_copy *copies, guint32 n_copies, GError **error) {
+  remote_world *w = from_base(world);
+  instance *in = usable(w, id, error);
+  const instance *peer = in != NULL ? usable(w, peer_id, error) : NULL;
+  if (peer == NULL || !oct_pending_check_pull(in->pending, peer->pending, peer_domain, ticket,
+                                              copies, n_copies, error))
+    return OCT_SUBMIT_REFUSED;
+  channel_message m = {.kind = CHANNEL_PULL,
+                       .bytes = n_copies * (guint32)sizeof *copies,
+                       .instance = id,
+                       .a = ticket,
+                       .b = peer_id,
+                       .c = peer_domain};
+  if (!request(w, &m, copies, error))
+    return OCT_SUBMIT_REFUSED;
+  oct_pending_add_copy(in->pending, ticket);
+  return OCT_SUBMIT_OK;
+}
+
 static gboolean
 remote_mask(oct_world *world, guint32 id, guint64 number, guint32 slice, const guint64 *bits,
             guint32 n_words, GError **error) {
@@ -573,8 +595,10 @@ await_start(remote_world *w, GError **error) {
     const guint8 *body;
     hear_keeper(w);
     if (oct_channel_pop(w->channel, CHANNEL_TO_FRONT, &m, &body) == CHANNEL_OK) {
-      if (m.kind == CHANNEL_STARTED)
+      if (m.kind == CHANNEL_STARTED) {
+        w->ops.pull = m.b != 0 ? remote_pull : NULL;
         return TRUE;
+      }
       gboolean text = m.kind == CHANNEL_FAILED && m.bytes > 0 && body[m.bytes - 1] == '\0';
       g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG, "%s",
                   text ? (const char *)body : "remote: the worker made no world");
@@ -598,7 +622,8 @@ oct_remote_world_new(oct_remote_make_fn make, void *arg, const oct_remote_option
   if (channel == NULL)
     return NULL;
   remote_world *w = g_new0(remote_world, 1);
-  oct_world_init(&w->base, &remote_ops);
+  w->ops = remote_ops;
+  oct_world_init(&w->base, &w->ops);
   w->options = *options;
   w->channel = channel;
   w->start = (worker_start){.channel = channel,

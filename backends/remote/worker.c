@@ -52,6 +52,8 @@ show_life(worker *w) {
 static void
 say(worker *w, channel_kind kind, const void *body, guint32 bytes) {
   channel_message m = {.kind = kind, .bytes = bytes};
+  if (kind == CHANNEL_STARTED)
+    m.b = oct_world_can_pull(w->inner);
   static const struct timespec moment = {.tv_nsec = 50000};
   if (bytes > oct_channel_body_max(w->channel)) {
     w->corrupt = w->stop = TRUE; /* an event that no ring of this size takes */
@@ -171,6 +173,28 @@ take_copy(worker *w, const channel_message *m, const entry *e, const guint8 *bod
     not_taken(w, e->front, oct_world_copy(w->inner, e->inner, m->a, copies, n, &error), error);
 }
 
+/* A peer that is gone, or was lost a moment ago, fails the pull and not the instance. */
+static void
+take_pull(worker *w, const channel_message *m, const entry *e, const guint8 *body) {
+  g_autoptr(GError) error = NULL;
+  const oct_copy *copies = (const oct_copy *)(const void *)body;
+  guint32 n = m->bytes / (guint32)sizeof *copies;
+  const entry *peer = by_front(w, m->b);
+  if (peer != NULL && (m->bytes % sizeof *copies != 0 ||
+                       !oct_pull_check(copies, n, oct_flat_config_get(e->config),
+                                       oct_flat_config_get(peer->config), m->c, &error))) {
+    malformed(w, e->front, "pull", error);
+    return;
+  }
+  if (peer == NULL || oct_world_pull(w->inner, e->inner, peer->inner, m->c, m->a, copies, n,
+                                     &error) != OCT_SUBMIT_OK)
+    say_event(w, &(oct_event){.kind = OCT_EVENT_COPY_DONE,
+                              .instance = e->front,
+                              .time_ns = front_now(w),
+                              .number = m->a,
+                              .failed = 1});
+}
+
 static void
 take_mask(worker *w, const channel_message *m, const entry *e, const guint8 *body) {
   g_autoptr(GError) error = NULL;
@@ -199,6 +223,10 @@ take_request(worker *w, const channel_message *m, const guint8 *body) {
   case CHANNEL_COPY:
     if (e != NULL)
       take_copy(w, m, e, body);
+    break;
+  case CHANNEL_PULL:
+    if (e != NULL)
+      take_pull(w, m, e, body);
     break;
   case CHANNEL_MASK:
     if (e != NULL)
