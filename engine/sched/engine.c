@@ -191,11 +191,12 @@ oct_engine_submit(oct_engine *e, const oct_request_params *params, oct_request_i
 }
 
 gboolean
-oct_engine_cancel(oct_engine *e, oct_request_id id) {
+oct_engine_cancel(oct_engine *e, oct_request_id id, oct_time now) {
   oct_request *r = g_hash_table_lookup(e->by_id, &id);
   if (r == NULL)
     return FALSE;
   oct_engine_enter(e);
+  e->now = MAX(e->now, now);
   oct_request_end(e, r, OCT_END_CANCELLED);
   oct_request_reap(e, r);
   oct_engine_leave(e);
@@ -203,12 +204,13 @@ oct_engine_cancel(oct_engine *e, oct_request_id id) {
 }
 
 gboolean
-oct_engine_stop(oct_engine *e, oct_request_id id, guint32 choice) {
+oct_engine_stop(oct_engine *e, oct_request_id id, guint32 choice, oct_time now) {
   oct_request *r = g_hash_table_lookup(e->by_id, &id);
   if (r == NULL || choice >= r->n || r->seqs[choice] == NULL ||
       r->seqs[choice]->state == OCT_SEQ_ENDED || !r->forked)
     return FALSE;
   oct_engine_enter(e);
+  e->now = MAX(e->now, now);
   oct_seq_end(e, r->seqs[choice], OCT_END_STOP);
   oct_request_reap(e, r);
   oct_engine_leave(e);

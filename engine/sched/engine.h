@@ -180,11 +180,11 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(oct_engine, oct_engine_free)
 gboolean oct_engine_submit(oct_engine *engine, const oct_request_params *params, oct_request_id *id,
                            GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* Ends a request in whatever state, with ended() before it returns. FALSE: no such live request.
- * Its record says that it ended at the engine's latest turn, event or arrival. */
-gboolean oct_engine_cancel(oct_engine *engine, oct_request_id id);
+ * `now` is the world's time here and below: what its record says. */
+gboolean oct_engine_cancel(oct_engine *engine, oct_request_id id, oct_time now);
 /* Ends one choice of a request as OCT_END_STOP: for stop strings, which the text layer finds. The
  * others go on. FALSE: no such live choice. */
-gboolean oct_engine_stop(oct_engine *engine, oct_request_id id, guint32 choice);
+gboolean oct_engine_stop(oct_engine *engine, oct_request_id id, guint32 choice, oct_time now);
 /* Hands over an event of this engine's instance. */
 void oct_engine_event(oct_engine *engine, const oct_event *event);
 /* Does all that is due at `now`. No input will come before `horizon` (the driver's next arrival or
@@ -223,6 +223,7 @@ typedef struct oct_engine_stats {
   guint64 snapshots_taken, snapshot_hits;
   guint64 hits_bound_by_state;    /* lookups whose pages reached further than their snapshot */
   guint64 faults[4];              /* by severity */
+  guint64 lost;                   /* times the instance was lost, for whatever reason */
   gint64 part_ns[OCT_PART_COUNT]; /* summed over steps */
   gint64 busy_ns;                 /* time with at least one unfinished step */
   guint32 pages_total[OCT_MODEL_GROUPS_MAX],

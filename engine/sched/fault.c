@@ -122,6 +122,7 @@ void
 oct_instance_recover(oct_engine *engine, gboolean fatal) {
   if (engine->config.log != NULL)
     oct_log_printf(engine->config.log, "%" G_GINT64_FORMAT " lost %s", engine->now, engine->lost);
+  engine->stats.lost++;
   memcpy(engine->down_reason, engine->lost, sizeof engine->lost);
   engine->lost[0] = 0;
   if (engine->instance != 0)

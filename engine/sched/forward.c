@@ -130,8 +130,9 @@ oct_forward_stretch(oct_engine *engine, oct_time horizon) {
     guint32 b = (page - steps % page) % page;
     oct_seq **crossing = engine->bucket_seqs + engine->bucket_first[b];
     guint32 n_crossing = engine->bucket_first[b + 1] - engine->bucket_first[b];
+    /* A spill begins in the turn that takes the pages, before m ends: that turn is stepped. */
     if (!bucket_fits(engine, crossing, n_crossing) ||
-        (engine->has_host && oct_transfer_spill_wanted(engine)))
+        (engine->has_host && oct_transfer_spill_wanted(engine, n_crossing)))
       break;
     oct_time submit_ns = MAX(engine->now, oct_pace(engine));
     oct_forwarded done;

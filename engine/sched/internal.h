@@ -372,7 +372,8 @@ oct_transfer *oct_transfer_new(oct_engine *engine, oct_transfer_kind kind, guint
 void oct_transfer_start(oct_engine *engine, oct_transfer *transfer);
 void oct_transfer_done(oct_engine *engine, guint64 ticket, gboolean failed);
 void oct_transfer_spill(oct_engine *engine);
-gboolean oct_transfer_spill_wanted(const oct_engine *engine);
+/* Whether a turn might begin a spill once `taken` more pages of each pool have been taken. */
+gboolean oct_transfer_spill_wanted(const oct_engine *engine, guint32 taken);
 void oct_transfer_retry(oct_engine *engine);
 void oct_transfer_drop_all(oct_engine *engine);
 

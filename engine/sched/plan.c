@@ -96,6 +96,8 @@ static gboolean
 may_offload(const oct_engine *engine, const oct_seq *seq) {
   gboolean restores =
       engine->first_state_group >= 0 && seq->restore[engine->first_state_group] != OCT_POOL_NONE;
+  /* Copies begin at once: nothing that they read may be written by a step not submitted yet. */
+  oct_assert(seq->epoch < engine->next_number);
   return engine->config.preemption != OCT_PREEMPT_RECOMPUTE && !engine->policy->always_recompute &&
          !seq->no_offload && !restores && seq->sched > 0;
 }
@@ -123,7 +125,7 @@ make_room(oct_engine *engine, oct_seq *seq, guint32 tokens) {
     oct_seq *victim = engine->policy->victim(engine, seq->domain, seq);
     if (victim == NULL)
       return FALSE;
-    oct_assert(victim->state == OCT_SEQ_RUNNING && !oct_plan_is_planned(engine, victim));
+    oct_assert(oct_plan_may_leave(engine, victim));
     oct_preempt(engine, victim);
     if (victim == seq)
       return FALSE;
@@ -138,7 +140,7 @@ oct_victim_youngest(oct_engine *engine, guint32 domain, oct_seq *needs) {
   oct_seq *worst = NULL;
   for (guint32 i = d->n_running; i-- > 0;) {
     oct_seq *s = d->running[i];
-    if (s->state != OCT_SEQ_RUNNING || oct_plan_is_planned(engine, s))
+    if (!oct_plan_may_leave(engine, s))
       continue;
     if (worst == NULL || s->request->priority > worst->request->priority)
       worst = s;
@@ -154,8 +156,9 @@ oct_plan_tokens_left(const oct_engine *engine) {
 }
 
 gboolean
-oct_plan_is_planned(const oct_engine *engine, const oct_seq *seq) {
-  return seq->last_step == engine->next_number;
+oct_plan_may_leave(const oct_engine *engine, const oct_seq *seq) {
+  /* The epoch also tells of a choice just forked, whose pages this step's copies write. */
+  return seq->state == OCT_SEQ_RUNNING && seq->epoch < engine->next_number;
 }
 
 /* Ids that penalties count, sent when the slot opens. */
@@ -187,8 +190,8 @@ record_takes(const oct_engine *engine, const oct_seq *seq) {
 static gboolean
 may_run(const oct_engine *engine, const oct_seq *seq) {
   return seq->state == OCT_SEQ_RUNNING && seq->unfinished <= engine->config.run_ahead &&
-         !oct_plan_is_planned(engine, seq) && engine->slices_left > 0 && engine->tokens_left > 0 &&
-         (!seq->fresh || record_takes(engine, seq));
+         seq->last_step < engine->next_number && engine->slices_left > 0 &&
+         engine->tokens_left > 0 && (!seq->fresh || record_takes(engine, seq));
 }
 
 static void
@@ -267,7 +270,7 @@ add_slice(oct_engine *engine, oct_seq *seq, guint32 n, gboolean samples, gboolea
   *s = (oct_slice){.slot = seq->slot,
                    .domain = (guint16)seq->domain,
                    .sample = samples ? OCT_SAMPLE_LAST : OCT_SAMPLE_NONE,
-                   .n_logprobs = seq->request->n_logprobs,
+                   .n_logprobs = samples ? seq->request->n_logprobs : 0,
                    .flags = prefill ? OCT_SLICE_PREFILL : 0,
                    .adapter = seq->request->adapter,
                    .n_tokens = n,

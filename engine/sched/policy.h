@@ -28,7 +28,7 @@ typedef struct oct_policy {
   /* Plans one domain's part of the step with oct_plan_decodes() … */
   void (*plan)(oct_engine *engine, guint32 domain);
   /* Who gives up its memory for `needs` (running in `domain`): may be `needs` itself, NULL =
-   * nobody. Not one that is already in the step being built (oct_plan_is_planned()). */
+   * nobody. Only one that may leave (oct_plan_may_leave()). */
   struct oct_seq *(*victim)(oct_engine *engine, guint32 domain, struct oct_seq *needs);
   /* Admission by the memory of the first chunk only, as vLLM; else of the whole prompt and the
    * expected growth of what runs. */
@@ -54,7 +54,8 @@ guint32 oct_plan_admissions(oct_engine *engine, guint32 domain);
 gboolean oct_plan_running(oct_engine *engine, guint32 domain);
 /* Tokens of the step's budget left in this domain. */
 guint32 oct_plan_tokens_left(const oct_engine *engine);
-gboolean oct_plan_is_planned(const oct_engine *engine, const struct oct_seq *seq);
+/* It runs, and neither a slice nor a copy of the step being built is of it. */
+gboolean oct_plan_may_leave(const oct_engine *engine, const struct oct_seq *seq);
 /* Running sequences with prompt left, or the head of the queue when it may be admitted. */
 gboolean oct_plan_prefill_pending(const oct_engine *engine, guint32 domain);
 

@@ -258,12 +258,19 @@ host_takes(const oct_pool *host, const oct_pool *device) {
          oct_pool_find(device, oct_pool_key(host, oldest)) == OCT_POOL_NONE;
 }
 
+/* Free items are so few, or will be once `taken` more have been taken, that cached ones should have
+ * a copy on the host before they are evicted. */
+static gboolean
+runs_low(const oct_pool *device, guint32 taken) {
+  return oct_pool_count(device, OCT_ITEM_FREE) < oct_pool_total(device) / 8 + taken;
+}
+
 /* The oldest cached items of a pool that the host does not have yet, into *t (made when needed). */
 static void
 collect_spill(oct_engine *engine, guint32 domain, guint32 g, oct_transfer **t, gboolean *wanted) {
   oct_kv_domain *d = &engine->domains[domain];
   oct_pool *device = d->device[g], *host = d->host[g];
-  if (host == NULL || oct_pool_count(device, OCT_ITEM_FREE) >= oct_pool_total(device) / 8)
+  if (host == NULL || !runs_low(device, 0))
     return;
   guint32 next;
   guint32 item = oct_pool_oldest(device);
@@ -288,12 +295,18 @@ collect_spill(oct_engine *engine, guint32 domain, guint32 g, oct_transfer **t, g
 }
 
 gboolean
-oct_transfer_spill_wanted(const oct_engine *engine) {
+oct_transfer_spill_wanted(const oct_engine *engine, guint32 taken) {
   gboolean wanted = FALSE;
   for (guint32 d = 0; d < engine->n_domains && !wanted; d++)
-    for (guint32 g = 0; g < engine->n_groups && !wanted; g++)
-      if (engine->domains[d].spill_ticket == 0)
+    for (guint32 g = 0; g < engine->n_groups && !wanted; g++) {
+      const oct_kv_domain *domain = &engine->domains[d];
+      if (domain->spill_ticket != 0 || domain->host[g] == NULL)
+        continue;
+      /* What is taken may evict, and what is evicted here makes room there. */
+      wanted = taken > 0 && runs_low(domain->device[g], taken);
+      if (!wanted)
         collect_spill((oct_engine *)engine, d, g, NULL, &wanted);
+    }
   return wanted;
 }
 

@@ -24,7 +24,7 @@ newest(oct_engine *engine, guint32 domain, oct_seq *needs) {
   (void)needs;
   const oct_kv_domain *d = &engine->domains[domain];
   for (guint32 i = d->n_running; i-- > 0;)
-    if (d->running[i]->state == OCT_SEQ_RUNNING && !oct_plan_is_planned(engine, d->running[i]))
+    if (oct_plan_may_leave(engine, d->running[i]))
       return d->running[i];
   return NULL;
 }

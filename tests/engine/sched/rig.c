@@ -94,6 +94,17 @@ rig_request_at(const rig *r, guint i) {
   return g_ptr_array_index(r->requests, i);
 }
 
+void
+rig_submit(rig *r, rig_request *q) {
+  g_autoptr(GError) error = NULL;
+  if (r->route != NULL)
+    q->engine = r->route(r, q);
+  if (!oct_engine_submit(r->engines[q->engine], &q->params, &q->id, &error)) {
+    q->refused = TRUE;
+    q->refusal = g_strdup(error->message);
+  }
+}
+
 /* Hands in what has arrived and cancels what is due; returns the next such time. */
 static oct_time
 inputs(rig *r) {
@@ -105,18 +116,12 @@ inputs(rig *r) {
         next = MIN(next, q->params.arrival_ns);
         continue;
       }
-      g_autoptr(GError) error = NULL;
-      if (r->route != NULL)
-        q->engine = r->route(r, q);
-      if (!oct_engine_submit(r->engines[q->engine], &q->params, &q->id, &error)) {
-        q->refused = TRUE;
-        q->refusal = g_strdup(error->message);
-      }
+      rig_submit(r, q);
     }
     if (q->cancel_ns > 0 && q->n_ends == 0 && q->id != 0) {
       if (q->cancel_ns > r->now)
         next = MIN(next, q->cancel_ns);
-      else if (!oct_engine_cancel(r->engines[q->engine], q->id))
+      else if (!oct_engine_cancel(r->engines[q->engine], q->id, r->now))
         fail(r, "a live request could not be cancelled");
     }
   }

@@ -19,6 +19,7 @@ typedef struct rig_request {
   gboolean refused;
   char *refusal;
   guint n_ends;
+  gboolean stopped; /* oct_engine_stop() ended a choice of it */
   oct_request_record record;
   GArray *tokens[8]; /* guint32, per choice; only with carry_ids */
   oct_time first_start_ns;
@@ -53,6 +54,8 @@ void rig_add_engine(rig *r, const oct_engine_config *config);
 /* Copies params and its ids. */
 rig_request *rig_add(rig *r, guint engine, const oct_request_params *params);
 rig_request *rig_request_at(const rig *r, guint i);
+/* Hands it in now, whatever its arrival says: for hooks, also from within the engine. */
+void rig_submit(rig *r, rig_request *request);
 /* Runs until every request has ended, the world is at rest, or something is wrong (r->failure). */
 void rig_run(rig *r);
 void rig_clear(rig *r);

@@ -55,7 +55,7 @@ static void
 cancel_from_ended(rig *r, rig_request *q, void *user) {
   (void)user;
   if (q != to_cancel && to_cancel->id != 0 && to_cancel->n_ends == 0)
-    g_assert_true(oct_engine_cancel(r->engines[0], to_cancel->id));
+    g_assert_true(oct_engine_cancel(r->engines[0], to_cancel->id, r->now));
 }
 
 /* A request fails for good in a step after another of it has been sent back to the queue; its

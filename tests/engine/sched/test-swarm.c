@@ -1,11 +1,15 @@
-/* The swarm: random clients, lengths, policies, memory sizes, layouts and faults, by seed. After
- * every event the engine's books are checked, mock checks every page, state and lease, and in the
- * end every request has ended exactly once, nothing is held, a second run has written a
- * byte-identical log, and a run without faults and with all the memory that it could want has given
- * every request the same tokens.
+/* The swarm: random clients, lengths, policies, memory sizes, layouts and faults, by seed. Clients
+ * cancel, stop and ask again at times of their own, at the very time of an event, before and after
+ * the engine has seen it, and from within its callbacks. After every event the engine's books are
+ * checked, mock checks every page, state and lease; every step that ends brings somebody further,
+ * but for a bounded number in a row; and in the end every request has ended exactly once, nothing
+ * is held, a second run has written a byte-identical log, and a run without faults and with all the
+ * memory that it could want has given every request the same tokens.
  *
- *   test-swarm                     500 fixed seeds and 100 drawn from --fresh (printed)
- *   test-swarm --seed N [--log F]  one of them, its event log into F
+ *   test-swarm                     500 fixed seeds and 100 fresh ones (printed)
+ *   test-swarm --fresh B --count N fresh ones are N from B on
+ *   test-swarm --seed N [--log F]  one of them, its event log into F; those without ids, fast-
+ *                                  forwarded and stepped, into F.skipped and F.stepped
  */
 #include <signal.h>
 #include <stdio.h>
@@ -23,7 +27,7 @@
 static guint64 only_seed;
 static gboolean have_seed;
 static char *log_path;
-static int fresh_seed = -1;
+static int fresh_seed = -1, n_fresh = 100;
 static volatile guint64 current_seed;
 
 /* A seed that hangs without an event: the rig cannot see it. */
@@ -39,6 +43,12 @@ on_alarm(int signal_number) {
 typedef struct swarm {
   guint64 seed;
   oct_rng rng;
+  /* What clients do at events. */
+  oct_rng hooks;
+  guint32 cancel_permille, stop_permille, again_percent;
+  guint64 last_progress; /* tokens computed, as of the last step that ended */
+  guint32 idle_steps;    /* since then that brought nobody further */
+  guint64 n_steps;       /* that have ended */
   oct_model_spec *spec;
   oct_engine_config config;
   oct_mock_options mock;
@@ -77,7 +87,7 @@ draw_config(swarm *s) {
                                          "shortest-first"};
   const char *kind = kinds[pick(s, 0, 2)];
   s->spec = rig_spec(kind);
-  guint32 pages = chance(s, 50) ? pick(s, 12, 60) : pick(s, 60, 400);
+  guint32 pages = chance(s, 60) ? pick(s, 8, 60) : pick(s, 60, 400);
   guint32 host = chance(s, 50) ? pick(s, 4, 200) : 0;
   rig_config(&s->config, s->spec, pages, host);
   oct_engine_config *c = &s->config;
@@ -98,14 +108,15 @@ draw_config(swarm *s) {
   c->retries_max = 3;
   c->queue_max = chance(s, 20) ? pick(s, 1, 8) : 0;
   c->seed = s->seed;
-  /* State slots: at least what the sequences that run at once need. */
   oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
   guint n = oct_model_groups(s->spec, c->instance.kv_dtype, groups);
   for (guint g = 0; g < n; g++)
     if (groups[g].kind == OCT_ATTENTION_KDA) {
-      c->instance.memory.groups[g].n_device = pick(s, 8, 40);
+      c->instance.memory.groups[g].n_device = chance(s, 50) ? pick(s, 1, 8) : pick(s, 8, 40);
       if (host > 0)
         c->instance.memory.groups[g].n_host = pick(s, 1, 20);
+    } else if (groups[g].window > 0 && chance(s, 50)) {
+      c->instance.memory.groups[g].n_device = pick(s, 1, pages);
     }
   oct_mock_options *m = &s->mock;
   oct_mock_options_default(m);
@@ -117,6 +128,10 @@ draw_config(swarm *s) {
   m->copy_page_ns = pick(s, 0, 2000000);
   m->copy_state_ns = pick(s, 0, 2000000);
   s->n_requests = pick(s, 1, 40);
+  s->cancel_permille = chance(s, 40) ? pick(s, 1, 60) : 0;
+  s->stop_permille = chance(s, 30) ? pick(s, 1, 30) : 0;
+  s->again_percent = chance(s, 30) ? pick(s, 1, 60) : 0;
+  oct_rng_seed(&s->hooks, s->seed, 2);
 }
 
 static void
@@ -159,13 +174,17 @@ draw_requests(swarm *s, rig *r) {
     p.arrival_ns = arrival;
     p.prompt_tokens = pick(s, 1, longest);
     p.max_tokens = pick(s, 1, 80);
-    p.n = chance(s, 15) ? pick(s, 1, 4) : 1;
+    p.n = chance(s, 15) ? pick(s, 1, 8) : 1;
     p.oracle_tokens = chance(s, 70) ? pick(s, 1, 80) : 0;
     p.ignore_eos = chance(s, 10);
     p.priority = (gint32)pick(s, 0, 2);
     p.tenant = pick(s, 0, 3);
     p.salt = chance(s, 20) ? 7 : 0;
     p.seed = i + 1;
+    p.min_tokens = chance(s, 10) ? pick(s, 1, p.max_tokens) : 0;
+    p.repetition_penalty = chance(s, 10) ? 1.1f : 1;
+    p.n_logprobs = (guint8)(chance(s, 10) ? pick(s, 1, 20) : 0);
+    p.adapter = chance(s, 10) ? pick(s, 1, 2) : 0;
     if (chance(s, 10))
       p.deadline_ns = arrival + (gint64)pick(s, 1, 500) * 1000000;
     g_autofree guint32 *ids = rig_prompt(s->spec, pick(s, 1, families), p.prompt_tokens);
@@ -181,6 +200,77 @@ draw_requests(swarm *s, rig *r) {
   }
 }
 
+/* ---------------------------------------------------------------- clients at events */
+
+static gboolean
+often(swarm *s, guint32 permille) {
+  return oct_rng_below(&s->hooks, 1000) < permille;
+}
+
+/* A live request drawn at random, NULL = none. */
+static rig_request *
+some_request(swarm *s, rig *r) {
+  if (r->requests->len == 0)
+    return NULL;
+  rig_request *q = rig_request_at(r, (guint)oct_rng_below(&s->hooks, r->requests->len));
+  return q->id != 0 && q->n_ends == 0 ? q : NULL;
+}
+
+static void
+disturb(swarm *s, rig *r) {
+  rig_request *q = some_request(s, r);
+  if (q != NULL && often(s, s->cancel_permille)) {
+    (void)oct_engine_cancel(r->engines[0], q->id, r->now);
+    q = some_request(s, r);
+  }
+  if (q != NULL && often(s, s->stop_permille))
+    q->stopped |= oct_engine_stop(r->engines[0], q->id,
+                                  (guint32)oct_rng_below(&s->hooks, q->params.n), r->now);
+}
+
+/* From within the engine: the owner of a request that has ended gives up another, or asks again. */
+static void
+on_ended(rig *r, rig_request *q, void *user) {
+  swarm *s = user;
+  disturb(s, r);
+  if (!often(s, 10 * s->again_percent) || r->requests->len > 200)
+    return;
+  oct_request_params p = q->params;
+  p.arrival_ns = r->now;
+  p.deadline_ns = 0;
+  rig_submit(r, rig_add(r, 0, &p));
+}
+
+/* Progress (invariant 3): a step's end moves somebody, but for those that only zombies were left
+ * in, or sequences on their way out: no more in a row than can be in flight, and two. */
+static void
+check_progress(swarm *s, rig *r) {
+  oct_engine_stats stats;
+  oct_engine_get_stats(r->engines[0], &stats);
+  guint64 progress = stats.prompt_tokens + stats.recomputed_tokens + stats.generated_tokens;
+  guint32 limit = s->config.instance.parallel.pipeline + s->config.run_ahead + 2;
+  s->idle_steps = progress > s->last_progress ? 0 : s->idle_steps + (stats.steps > s->n_steps);
+  s->last_progress = progress;
+  s->n_steps = stats.steps;
+  if (s->idle_steps > limit && r->failure == NULL)
+    r->failure = g_strdup_printf("%u steps in a row brought nobody further", s->idle_steps);
+}
+
+static gboolean
+before_event(rig *r, const oct_event *event, void *user) {
+  swarm *s = user;
+  (void)event;
+  disturb(s, r);
+  return TRUE;
+}
+
+static void
+after_event(rig *r, void *user) {
+  swarm *s = user;
+  disturb(s, r);
+  check_progress(s, r);
+}
+
 static void
 check_at_rest(rig *r, const swarm *s) {
   const oct_engine_stats stats = r->stats[0];
@@ -193,6 +283,8 @@ check_at_rest(rig *r, const swarm *s) {
           g_strdup_printf("%u pages of group %u are held by nobody", stats.pages_used[g], g);
   if (r->failure == NULL && (ends != stats.accepted || stats.running != 0 || stats.waiting != 0))
     r->failure = g_strdup("something is left although every request has ended");
+  if (!s->faulty && r->failure == NULL && (stats.ended[OCT_END_FAILED] > 0 || stats.lost > 0))
+    r->failure = g_strdup("something failed although nothing went wrong");
   for (guint i = 0; i < r->requests->len && r->failure == NULL; i++) {
     const rig_request *q = rig_request_at(r, i);
     guint32 kept = 0;
@@ -201,7 +293,7 @@ check_at_rest(rig *r, const swarm *s) {
     if (!q->refused && s->config.carry_ids && kept != q->record.output_tokens)
       r->failure =
           g_strdup_printf("request %u had %u tokens of %u", i, kept, q->record.output_tokens);
-    if (!q->refused && q->params.n == 1 && q->record.reason == OCT_END_STOP &&
+    if (!q->refused && q->params.n == 1 && q->record.reason == OCT_END_STOP && !q->stopped &&
         q->params.oracle_tokens != 0 && q->record.output_tokens != q->params.oracle_tokens)
       r->failure = g_strdup_printf("request %u stopped after %u tokens, not %u", i,
                                    q->record.output_tokens, q->params.oracle_tokens);
@@ -210,11 +302,11 @@ check_at_rest(rig *r, const swarm *s) {
 
 /* Tokens of each choice of each request, for those that ended by themselves; NULL for others. */
 static GPtrArray *
-texts_of(const rig *r) {
+texts_of(const swarm *s, const rig *r) {
   GPtrArray *texts = g_ptr_array_new_with_free_func(g_free);
-  for (guint i = 0; i < r->requests->len; i++) {
+  for (guint i = 0; i < s->n_requests; i++) {
     const rig_request *q = rig_request_at(r, i);
-    gboolean whole = !q->refused && q->n_ends == 1 &&
+    gboolean whole = !q->refused && !q->stopped && q->n_ends == 1 &&
                      (q->record.reason == OCT_END_STOP || q->record.reason == OCT_END_LENGTH);
     GString *text = g_string_new(NULL);
     for (guint c = 0; c < q->params.n && whole; c++)
@@ -277,6 +369,10 @@ run_once(guint64 seed, variant how, const char *path) {
   rig r;
   rig_init(&r, world);
   r.check = how != EASY;
+  r.user = &s;
+  r.on_event = how == PLAIN ? before_event : NULL;
+  r.on_turn = how == PLAIN ? after_event : NULL;
+  r.on_ended = how == PLAIN ? on_ended : NULL;
   rig_add_engine(&r, &s.config);
   draw_requests(&s, &r);
   rig_run(&r);
@@ -284,7 +380,7 @@ run_once(guint64 seed, variant how, const char *path) {
     check_at_rest(&r, &s);
   o.failure = g_strdup(r.failure);
   o.stats = r.stats[0];
-  o.texts = texts_of(&r);
+  o.texts = texts_of(&s, &r);
   rig_clear(&r);
   o.digest = oct_log_digest(log);
   oct_log_free(log);
@@ -311,8 +407,12 @@ run_seed(guint64 seed, oct_engine_stats *stats) {
   char *failure = g_strdup(first.failure);
   if (failure == NULL) {
     outcome second = run_once(seed, PLAIN, NULL), easy = run_once(seed, EASY, NULL);
-    outcome skipped = run_once(seed, LENGTHS, NULL);
-    outcome stepped = run_once(seed, LENGTHS_STEPPED, NULL);
+    g_autofree char *skipped_path =
+        log_path != NULL ? g_strconcat(log_path, ".skipped", NULL) : NULL;
+    g_autofree char *stepped_path =
+        log_path != NULL ? g_strconcat(log_path, ".stepped", NULL) : NULL;
+    outcome skipped = run_once(seed, LENGTHS, skipped_path);
+    outcome stepped = run_once(seed, LENGTHS_STEPPED, stepped_path);
     stats->forwarded_steps = skipped.stats.forwarded_steps;
     if (!oct_hash128_equal(first.digest, second.digest))
       failure = g_strdup("two runs wrote different logs");
@@ -390,7 +490,7 @@ static void
 test_fresh(void) {
   guint64 base = fresh_seed >= 0 ? (guint64)fresh_seed : (guint64)g_get_real_time() % 1000000000u;
   g_test_message("fresh seeds from %" G_GUINT64_FORMAT, base + N_FIXED);
-  run_seeds(base + N_FIXED, 100);
+  run_seeds(base + N_FIXED, n_fresh);
 }
 
 static void
@@ -411,6 +511,9 @@ main(int argc, char **argv) {
       argv[i] = argv[i + 1] = (char *)"--verbose";
     } else if (strcmp(argv[i], "--fresh") == 0) {
       fresh_seed = atoi(argv[i + 1]);
+      argv[i] = argv[i + 1] = (char *)"--verbose";
+    } else if (strcmp(argv[i], "--count") == 0) {
+      n_fresh = MAX(atoi(argv[i + 1]), 1);
       argv[i] = argv[i + 1] = (char *)"--verbose";
     }
   }
