@@ -46,8 +46,10 @@ is_norm(oct_weight_kind kind) {
 
 static law
 law_of(const oct_weight *w, gboolean tied) {
+  /* With a mean, deviations are powers of two: the product is exact, and the sum does not depend on
+   * whether the compiler contracts both. */
   if (is_norm(w->kind))
-    return (law){1, 0.1f};
+    return (law){1, 0.125f};
   if (w->kind == OCT_WEIGHT_A_LOG)
     return (law){1, 0.5f}; /* decay rates of 0.5 to 15 */
   if (w->kind == OCT_WEIGHT_DT_BIAS)
