@@ -225,6 +225,11 @@ add_variant(plan *p, const options *o, oct_engine_flags *flags, guint number, co
   if (!fill_config(o, &v->config, error) ||
       !oct_engine_flags_apply(v->flags, number, &v->config.setup, text, error))
     return FALSE;
+  /* A seed that is given draws another trace too; else the generator's own stands. */
+  oct_setup_options standard;
+  oct_setup_options_default(&standard);
+  if (v->config.setup.seed != standard.seed)
+    v->config.rows.seed = v->config.setup.seed;
   if (rate != NULL && !parse_positive("rate", rate, &v->config.rows.rate, error))
     return FALSE;
   if (rate != NULL && strchr(o->rate, ',') != NULL)

@@ -135,6 +135,22 @@ set_routing(oct_setup_options *o, const char *value) {
   return strcmp(value, "uniform") == 0 || parse_power(value, &o->routing_alpha);
 }
 
+/* "48,45": layers of each stage. */
+static gboolean
+set_stage_layers(oct_setup_options *o, const char *value) {
+  g_auto(GStrv) parts = g_strsplit(value, ",", -1);
+  guint n = g_strv_length(parts);
+  memset(o->engine.instance.parallel.stage_layers, 0,
+         sizeof o->engine.instance.parallel.stage_layers);
+  for (guint i = 0; i < n && n <= OCT_PARALLEL_STAGES_MAX; i++) {
+    guint64 layers;
+    if (!g_ascii_string_to_unsigned(parts[i], 10, 1, OCT_MODEL_LAYERS_MAX, &layers, NULL))
+      return FALSE;
+    o->engine.instance.parallel.stage_layers[i] = (guint32)layers;
+  }
+  return n >= 1 && n <= OCT_PARALLEL_STAGES_MAX;
+}
+
 static gboolean
 set_prefix_caching(oct_setup_options *o, const char *value) {
   o->prefix_caching = value != NULL;
@@ -179,6 +195,8 @@ static const flag flags_table[] = {
      PARALLEL(tensor), 1, OCT_PARALLEL_WORLD_MAX, NULL},
     {PIPELINE_FLAG, "N", "(-pp) stages", FLAG_COUNT, PARALLEL(pipeline), 1,
      OCT_PARALLEL_STAGES_MAX, NULL},
+    {"pipeline-layers", "LIST", "layers of each stage: 48,45", FLAG_WHOLE, 0, 0, 0,
+     set_stage_layers},
     {DATA_FLAG, "N", "(-dp) data-parallel attention: KV domains of one engine", FLAG_COUNT,
      PARALLEL(data), 1, OCT_STEP_DOMAINS_MAX, NULL},
     {"decode-context-parallel-size", "N", "ranks of a TP group that share KV by token", FLAG_COUNT,

@@ -98,6 +98,9 @@ about_machine(const oct_replay_result *r, json_t *list) {
     return;
   }
   const oct_profile *p = s->profile;
+  if (s->options.engine.instance.parallel.tensor == 0)
+    add(list, "layout: not given, taken as tensor parallel over %u GPUs",
+        s->engine.instance.parallel.tensor);
   if (p->fictional)
     add(list, "profile %s is fictional: it imitates a report", p->name);
   g_autoptr(GPtrArray) keys = oct_profile_assumed_keys(p->path);
@@ -141,8 +144,8 @@ about_lengths(const oct_replay_config *config, const oct_replay_result *r, json_
   else
     add(list,
         "lengths: max_tokens is not stated for %" G_GUINT64_FORMAT
-        " requests: the scheduler sees what max-model-len %u leaves",
-        d->unsized, r->setup.engine.max_model_len);
+        " request%s: the scheduler sees what max-model-len %u leaves",
+        d->unsized, d->unsized == 1 ? "" : "s", r->setup.engine.max_model_len);
 }
 
 void
