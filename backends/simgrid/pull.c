@@ -122,19 +122,21 @@ add_units(sim_op *op, guint32 group, guint32 domain, guint32 n) {
   }
 }
 
-/* Parts of one rank follow one another, by sender. Rank t of its stage begins with its t-th, so that
- * ranks that ask the same senders do not all ask the same one first. */
+/* Parts of one rank follow one another, by sender. Ranks that ask the same senders begin each with
+ * another: rank t of stage s with the (t + s)-th. */
 static void
 take_turns(sim_op *op) {
+  const oct_parallel *p = &op->instance->config.parallel;
   sim_part **run = &op->parts;
   while (*run != NULL) {
     guint32 n = 0;
     sim_part **end = run;
     for (; *end != NULL && (*end)->rank == (*run)->rank; end = &(*end)->next)
       n++;
-    guint32 t = (*run)->rank / SIM_DIRECTIONS % op->instance->config.parallel.tensor;
+    guint32 rank = (*run)->rank / SIM_DIRECTIONS;
+    guint32 by = rank % p->tensor + rank / (p->tensor * p->data);
     sim_part **turn = run, *after = *end;
-    for (guint32 i = 0; i < t % n; i++)
+    for (guint32 i = 0; i < by % n; i++)
       turn = &(*turn)->next;
     if (turn != run) { /* [run, turn) goes behind [turn, end) */
       sim_part *first = *run;
