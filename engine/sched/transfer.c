@@ -68,7 +68,13 @@ oct_transfer_start(oct_engine *engine, oct_transfer *t) {
                             &error);
   }
   t->pending = submit == OCT_SUBMIT_FULL;
-  if (submit == OCT_SUBMIT_REFUSED)
+  if (submit != OCT_SUBMIT_REFUSED)
+    return;
+  /* The peer may be lost before its engine hears of it; were it this instance, its fault says so.
+   */
+  if (t->kind == OCT_TRANSFER_PULL)
+    oct_transfer_done(engine, t->ticket, TRUE);
+  else
     oct_instance_lost(engine, error->message);
 }
 

@@ -1,6 +1,7 @@
 /* Prefill and decode pools: two engines of one world, the cache pulled from one to the other. */
 #include <string.h>
 
+#include "backends/fault/fault.h"
 #include "backends/mock/mock.h"
 #include "tests/engine/sched/rig.h"
 
@@ -44,12 +45,9 @@ hand_over(rig *r, const oct_event *event, void *user) {
 }
 
 static void
-set_up(pools *p, const char *kind, const oct_mock_options *options) {
-  g_autoptr(GError) error = NULL;
+set_up_on(pools *p, const char *kind, oct_world *world) {
   memset(p, 0, sizeof *p);
   p->spec = rig_spec(kind);
-  oct_world *world = oct_mock_world_new(options, &error);
-  g_assert_no_error(error);
   rig_init(&p->r, world);
   p->r.on_event = hand_over;
   p->r.user = p;
@@ -72,6 +70,14 @@ set_up(pools *p, const char *kind, const oct_mock_options *options) {
     rig_add(&p->r, 0, &q);
     g_free((void *)q.prompt_ids);
   }
+}
+
+static void
+set_up(pools *p, const char *kind, const oct_mock_options *options) {
+  g_autoptr(GError) error = NULL;
+  oct_world *world = oct_mock_world_new(options, &error);
+  g_assert_no_error(error);
+  set_up_on(p, kind, world);
 }
 
 static void
@@ -159,6 +165,47 @@ test_cancel(void) {
   g_assert_cmpuint(cancelled, >, 50); /* of 108: late ones have ended by themselves */
 }
 
+/* The decode engine has the instance that it opened first. */
+static void
+keeps_its_instance(rig *r, void *user) {
+  (void)user;
+  g_assert_cmpuint(oct_engine_instance(r->engines[1]), ==, 2);
+}
+
+/* The prefill instance is lost with any of its steps, at once or at the step's end: its exports are
+ * gone and pulls from it fail or are refused, which is no loss of the decode instance. */
+static void
+test_lost_prefill(void) {
+  guint recomputed = 0;
+  for (guint64 at = 1; at <= 24; at++) {
+    g_autoptr(GError) error = NULL;
+    oct_mock_options options;
+    oct_mock_options_default(&options);
+    options.copy_page_ns = 300000;
+    oct_fault_options faults;
+    oct_fault_options_default(&faults);
+    faults.n_script = 1;
+    faults.script[0] = (oct_inject_line){.kind = OCT_INJECT_INSTANCE, .instance = 1, .at = at};
+    oct_world *mock = oct_mock_world_new(&options, &error);
+    oct_world *world = oct_fault_world_new(mock, &faults, &error);
+    g_assert_no_error(error);
+    pools p;
+    set_up_on(&p, "hybrid", world);
+    p.r.on_finish = keeps_its_instance;
+    rig_run(&p.r);
+    g_assert_cmpstr(p.r.failure, ==, NULL);
+    for (guint i = 0; i < N; i++) {
+      const rig_request *d = g_ptr_array_index(p.decodes, i);
+      g_assert_cmpuint(d->record.output_tokens, ==, 20);
+    }
+    g_assert_cmpuint(p.r.stats[0].faults[OCT_SEVERITY_INSTANCE], <=, 1);
+    g_assert_cmpuint(p.r.stats[1].faults[OCT_SEVERITY_INSTANCE], ==, 0);
+    recomputed += p.r.stats[1].prompt_tokens > N;
+    tear_down(&p);
+  }
+  g_assert_cmpuint(recomputed, >, 5);
+}
+
 static void
 test_refuses(void) {
   pools p;
@@ -179,6 +226,7 @@ main(int argc, char **argv) {
   g_test_add_data_func("/sched/pull/windows-leave-what-they-have-passed", "window", test_pulls);
   g_test_add_func("/sched/pull/computes-again-what-is-gone", test_computes_again);
   g_test_add_func("/sched/pull/cancel-leaves-nothing-on-either-engine", test_cancel);
+  g_test_add_func("/sched/pull/a-lost-prefill-instance-is-not-the-decode's", test_lost_prefill);
   g_test_add_func("/sched/pull/refuses-an-export-that-could-go-on", test_refuses);
   return g_test_run();
 }
