@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "backends/fault/fate.h"
+#include "backends/fault/held.h"
 #include "engine/base/assert.h"
 #include "engine/base/rng.h"
 
@@ -43,24 +44,15 @@ typedef struct instance {
   GArray *pulls;        /* pull_in_flight */
 } instance;
 
-typedef struct held_event {
-  guint32 instance;
-  guint64 order;
-  oct_time time_ns;
-  oct_event event;
-  oct_fault fault;
-  guint8 *result; /* owned; STEP_DONE */
-} held_event;
-
 typedef struct fault_world {
   oct_world base;
   oct_world_ops ops;
   oct_world *inner;
   oct_fault_options options;
   GPtrArray *instances; /* [id - 1], NULL when gone */
-  GPtrArray *held;      /* held_event */
-  held_event *told;     /* whose memory the last event borrows */
-  guint64 n_opens, order;
+  fault_held held;
+  held_event *told; /* whose memory the last event borrows */
+  guint64 n_opens;
   gboolean lost;
   guint64 counts[OCT_INJECT_COUNT];
   guint8 *record; /* a renumbered step */
@@ -83,60 +75,6 @@ fails_step(oct_inject fate) {
 static gboolean
 loses_instance(oct_inject fate) {
   return fate == OCT_INJECT_INSTANCE || fate == OCT_INJECT_DEVICE || fate == OCT_INJECT_FATAL;
-}
-
-/* ---------------------------------------------------------------- held events */
-
-static void
-free_held(gpointer data) {
-  held_event *h = data;
-  g_free(h->result);
-  g_free(h);
-}
-
-static held_event *
-hold(fault_world *w, guint32 id, oct_event_kind kind, guint64 number, oct_time time_ns) {
-  held_event *h = g_new0(held_event, 1);
-  h->instance = id;
-  h->order = w->order++;
-  h->time_ns = time_ns;
-  h->event = (oct_event){.kind = kind, .instance = id, .number = number};
-  g_ptr_array_add(w->held, h);
-  return h;
-}
-
-static void
-hold_fault(fault_world *w, guint32 id, oct_severity severity, guint64 number, guint32 slice,
-           gboolean retryable, oct_time time_ns, const char *what) {
-  held_event *h = hold(w, id, OCT_EVENT_FAULT, number, time_ns);
-  h->fault = (oct_fault){.severity = severity,
-                         .device = OCT_NO_INDEX,
-                         .number = number,
-                         .slice = slice,
-                         .retryable = retryable};
-  g_snprintf(h->fault.message, sizeof h->fault.message, "injected: %s", what);
-}
-
-static void
-drop_held(fault_world *w, guint32 id) {
-  for (guint32 i = w->held->len; i-- > 0;) {
-    held_event *h = w->held->pdata[i];
-    if (h->instance == id)
-      g_ptr_array_remove_index(w->held, i);
-  }
-}
-
-/* Index of the held event that is due first, or held->len. */
-static guint32
-first_held(const fault_world *w) {
-  guint32 best = w->held->len;
-  for (guint32 i = 0; i < w->held->len; i++) {
-    const held_event *h = w->held->pdata[i];
-    const held_event *b = best < w->held->len ? w->held->pdata[best] : NULL;
-    if (b == NULL || h->time_ns < b->time_ns || (h->time_ns == b->time_ns && h->order < b->order))
-      best = i;
-  }
-  return best;
 }
 
 /* ---------------------------------------------------------------- instances */
@@ -174,9 +112,9 @@ fault_open(oct_world *world, const oct_instance_config *config, guint32 *id, GEr
   if (fault_fate(&w->options, FAULT_OF_OPEN, *id, ++w->n_opens) == OCT_INJECT_OPEN) {
     w->counts[OCT_INJECT_OPEN]++;
     oct_world_close(w->inner, *id);
-    hold_fault(w, *id, OCT_SEVERITY_INSTANCE, 0, 0, FALSE, world->now_ns + w->options.delay_ns,
-               "opening failed");
-    held_event *h = w->held->pdata[w->held->len - 1];
+    fault_hold_fault(&w->held, *id, OCT_SEVERITY_INSTANCE, 0, 0, FALSE,
+                     world->now_ns + w->options.delay_ns, "opening failed");
+    held_event *h = w->held.events->pdata[w->held.events->len - 1];
     h->event.kind = OCT_EVENT_OPEN_FAILED;
     return TRUE;
   }
@@ -196,7 +134,7 @@ static void
 fault_close(oct_world *world, guint32 id) {
   fault_world *w = from_base(world);
   instance *in = find(w, id);
-  drop_held(w, id);
+  fault_held_drop(&w->held, id);
   if (in == NULL)
     return;
   free_instance(w, in);
@@ -210,14 +148,14 @@ lose(fault_world *w, instance *in, oct_inject fate, oct_time time_ns) {
   oct_severity severity = fate == OCT_INJECT_FATAL ? OCT_SEVERITY_FATAL : OCT_SEVERITY_INSTANCE;
   w->lost |= fate == OCT_INJECT_FATAL;
   if (w->lost)
-    g_ptr_array_set_size(w->held, 0);
-  drop_held(w, in->id);
-  hold_fault(w, in->id, severity, 0, 0, FALSE, time_ns,
-             fate == OCT_INJECT_DEVICE  ? "device lost"
-             : fate == OCT_INJECT_FATAL ? "world lost"
-                                        : "instance lost");
+    g_ptr_array_set_size(w->held.events, 0);
+  fault_held_drop(&w->held, in->id);
+  fault_hold_fault(&w->held, in->id, severity, 0, 0, FALSE, time_ns,
+                   fate == OCT_INJECT_DEVICE  ? "device lost"
+                   : fate == OCT_INJECT_FATAL ? "world lost"
+                                              : "instance lost");
   if (fate == OCT_INJECT_DEVICE)
-    ((held_event *)w->held->pdata[w->held->len - 1])->fault.device = in->first_device;
+    ((held_event *)w->held.events->pdata[w->held.events->len - 1])->fault.device = in->first_device;
   in->dead = TRUE;
   in->n_steps = 0;
 }
@@ -294,7 +232,7 @@ fault_submit(oct_world *world, guint32 id, const oct_step *step, GError **error)
   in->steps[in->n_steps++] = next;
   in->hung |= fate == OCT_INJECT_HANG;
   if (fate == OCT_INJECT_NUMBER)
-    (void)hold(w, id, OCT_EVENT_STEP_DONE, step->number + 1000, world->now_ns);
+    (void)fault_hold(&w->held, id, OCT_EVENT_STEP_DONE, step->number + 1000, world->now_ns);
   /* Half of the losses come at once, half when the step should end. */
   if (loses_instance(fate) && oct_mix64(w->options.seed + step->number) % 2 == 0)
     lose(w, in, fate, world->now_ns);
@@ -309,8 +247,8 @@ pop_step(instance *in) {
 
 static gboolean
 has_held_fault(const fault_world *w, guint32 id) {
-  for (guint32 i = 0; i < w->held->len; i++) {
-    const held_event *h = w->held->pdata[i];
+  for (guint32 i = 0; i < w->held.events->len; i++) {
+    const held_event *h = w->held.events->pdata[i];
     if (h->instance == id && h->event.kind == OCT_EVENT_FAULT)
       return TRUE;
   }
@@ -326,8 +264,8 @@ fail_steps(fault_world *w, oct_time now) {
     if (in != NULL && in->n_steps > 0 && in->steps[0].inner_number == 0 &&
         in->steps[0].fails_ns <= now && !has_held_fault(w, in->id)) {
       gboolean retryable = in->steps[0].fate == OCT_INJECT_STEP;
-      hold_fault(w, in->id, OCT_SEVERITY_STEP, in->steps[0].number, 0, retryable, now,
-                 retryable ? "step failed" : "step failed for good");
+      fault_hold_fault(&w->held, in->id, OCT_SEVERITY_STEP, in->steps[0].number, 0, retryable, now,
+                       retryable ? "step failed" : "step failed for good");
       pop_step(in);
     }
   }
@@ -378,7 +316,8 @@ copy_from(fault_world *w, guint32 id, copy_source from, guint64 ticket, const oc
   if (fate == OCT_INJECT_COPY) {
     if (!check_copy(in, peer, from.domain, copies, n, error))
       return OCT_SUBMIT_REFUSED;
-    held_event *h = hold(w, id, OCT_EVENT_COPY_DONE, ticket, w->base.now_ns + w->options.delay_ns);
+    held_event *h =
+        fault_hold(&w->held, id, OCT_EVENT_COPY_DONE, ticket, w->base.now_ns + w->options.delay_ns);
     h->event.failed = 1;
   } else {
     oct_submit answer = hand_on_copy(w, id, from, ticket, copies, n, error);
@@ -394,7 +333,7 @@ copy_from(fault_world *w, guint32 id, copy_source from, guint64 ticket, const oc
   if (fate == OCT_INJECT_COPY_LATE)
     g_array_append_val(in->late_tickets, ticket);
   if (fate == OCT_INJECT_TICKET)
-    (void)hold(w, id, OCT_EVENT_COPY_DONE, ticket ^ (guint64)1 << 63, w->base.now_ns);
+    (void)fault_hold(&w->held, id, OCT_EVENT_COPY_DONE, ticket ^ (guint64)1 << 63, w->base.now_ns);
   return OCT_SUBMIT_OK;
 }
 
@@ -448,9 +387,9 @@ hold_step_done(fault_world *w, instance *in, pending_step *p, const oct_event *e
   in->held_until_ns = time_ns;
   p->ended = TRUE;
   if (p->fate == OCT_INJECT_REQUEST)
-    hold_fault(w, in->id, OCT_SEVERITY_REQUEST, p->number, p->slice, FALSE, time_ns,
-               "request failed");
-  held_event *h = hold(w, in->id, OCT_EVENT_STEP_DONE, p->number, time_ns);
+    fault_hold_fault(&w->held, in->id, OCT_SEVERITY_REQUEST, p->number, p->slice, FALSE, time_ns,
+                     "request failed");
+  held_event *h = fault_hold(&w->held, in->id, OCT_EVENT_STEP_DONE, p->number, time_ns);
   h->result = g_memdup2(r, r->bytes);
   if (p->fate == OCT_INJECT_REQUEST) {
     oct_step_result *copy = (oct_step_result *)(void *)h->result;
@@ -477,11 +416,34 @@ copy_ended(fault_world *w, instance *in, oct_event *event) {
   for (guint32 i = 0; i < in->late_tickets->len; i++)
     if (g_array_index(in->late_tickets, guint64, i) == event->number) {
       g_array_remove_index(in->late_tickets, i);
-      held_event *h =
-          hold(w, in->id, OCT_EVENT_COPY_DONE, event->number, event->time_ns + w->options.late_ns);
+      held_event *h = fault_hold(&w->held, in->id, OCT_EVENT_COPY_DONE, event->number,
+                                 event->time_ns + w->options.late_ns);
       h->event.failed = event->failed;
       return FALSE;
     }
+  return TRUE;
+}
+
+/* A fault that the inner world has by itself. One of a step comes after what is held before it. */
+static gboolean
+inner_fault(fault_world *w, instance *in, oct_event *event) {
+  const pending_step *p = by_inner_number(in, event->fault->number);
+  w->inner_fault = *event->fault;
+  w->inner_fault.number = p != NULL ? p->number : 0;
+  event->fault = &w->inner_fault;
+  if (w->inner_fault.severity >= OCT_SEVERITY_INSTANCE) {
+    fault_held_drop(&w->held, in->id);
+    in->dead = TRUE;
+    in->n_steps = 0;
+    w->lost |= w->inner_fault.severity == OCT_SEVERITY_FATAL;
+  } else if (w->inner_fault.severity == OCT_SEVERITY_STEP && p != NULL) {
+    held_event *h = fault_hold(&w->held, in->id, OCT_EVENT_FAULT, p->number,
+                               MAX(event->time_ns, in->held_until_ns));
+    h->fault = w->inner_fault;
+    h->pops = TRUE;
+    in->held_until_ns = h->time_ns;
+    return FALSE;
+  }
   return TRUE;
 }
 
@@ -499,19 +461,13 @@ pass_on(fault_world *w, oct_event *event) {
     free_instance(w, in);
   if (event->kind == OCT_EVENT_COPY_DONE)
     return copy_ended(w, in, event);
-  if (event->kind == OCT_EVENT_FAULT && event->fault->number != 0) {
-    const pending_step *p = by_inner_number(in, event->fault->number);
-    w->inner_fault = *event->fault;
-    w->inner_fault.number = p != NULL ? p->number : 0;
-    event->fault = &w->inner_fault;
-    return TRUE;
-  }
+  if (event->kind == OCT_EVENT_FAULT)
+    return inner_fault(w, in, event);
   if (event->kind != OCT_EVENT_STEP_DONE && event->kind != OCT_EVENT_MASK_WANTED)
     return TRUE;
   pending_step *p = by_inner_number(in, event->number);
-  oct_assert(p != NULL);
-  if (event->kind == OCT_EVENT_MASK_WANTED) {
-    event->number = p->number;
+  if (p == NULL || event->kind == OCT_EVENT_MASK_WANTED) {
+    event->number = p != NULL ? p->number : event->number; /* none: the inner world's own breach */
     return TRUE;
   }
   /* What a hung step keeps waiting ends no more either; what was before it does. */
@@ -533,13 +489,15 @@ pass_on(fault_world *w, oct_event *event) {
 
 static void
 tell_held(fault_world *w, guint32 index, oct_time now, oct_event *event) {
-  held_event *h = g_ptr_array_steal_index(w->held, index);
+  held_event *h = g_ptr_array_steal_index(w->held.events, index);
   w->told = h;
   *event = h->event;
   event->time_ns = MAX(h->time_ns, now);
   if (h->event.kind == OCT_EVENT_FAULT || h->event.kind == OCT_EVENT_OPEN_FAILED)
     event->fault = &h->fault;
   instance *in = find(w, h->instance);
+  if (h->pops)
+    pop_step(in);
   if (h->event.kind != OCT_EVENT_STEP_DONE)
     return;
   if (h->result == NULL) {
@@ -559,17 +517,17 @@ static gboolean
 fault_next(oct_world *world, oct_time until_ns, oct_event *event) {
   fault_world *w = from_base(world);
   if (w->told != NULL)
-    free_held(w->told);
+    fault_held_free(w->told);
   w->told = NULL;
   for (;;) {
     /* Never back in time, whatever the inner world did meanwhile. */
     oct_time now = MAX(world->now_ns, w->inner->now_ns);
     fail_steps(w, now);
-    guint32 first = first_held(w);
+    guint32 first = fault_held_first(&w->held);
     oct_time due = next_failure(w);
-    if (first < w->held->len)
-      due = MIN(due, ((held_event *)w->held->pdata[first])->time_ns);
-    if (first < w->held->len && due <= now && due <= until_ns) {
+    if (first < w->held.events->len)
+      due = MIN(due, ((held_event *)w->held.events->pdata[first])->time_ns);
+    if (first < w->held.events->len && due <= now && due <= until_ns) {
       tell_held(w, first, now, event);
       return TRUE;
     }
@@ -587,7 +545,7 @@ static gboolean
 fault_forward(oct_world *world, guint32 id, const oct_forward *forward, oct_forwarded *forwarded) {
   fault_world *w = from_base(world);
   instance *in = find(w, id);
-  if (w->lost || in == NULL || in->dead || in->n_steps != 1 || w->held->len > 0 ||
+  if (w->lost || in == NULL || in->dead || in->n_steps != 1 || w->held.events->len > 0 ||
       in->steps[0].inner_number == 0 || in->steps[0].fate != OCT_INJECT_COUNT || in->hung ||
       next_failure(w) != OCT_TIME_NEVER)
     return FALSE;
@@ -636,9 +594,9 @@ fault_free(oct_world *world) {
     oct_assert(w->instances->pdata[i] == NULL);
   oct_world_free(w->inner);
   g_ptr_array_unref(w->instances);
-  g_ptr_array_unref(w->held);
+  fault_held_clear(&w->held);
   if (w->told != NULL)
-    free_held(w->told);
+    fault_held_free(w->told);
   g_free(w->record);
   g_free(w);
 }
@@ -670,7 +628,7 @@ oct_fault_world_new(oct_world *inner, const oct_fault_options *options, GError *
   w->inner = inner;
   w->options = *options;
   w->instances = g_ptr_array_new();
-  w->held = g_ptr_array_new_with_free_func(free_held);
+  fault_held_init(&w->held);
   return &w->base;
 }
 

@@ -9,13 +9,18 @@
 
 typedef struct contract_world {
   const char *name;
-  /* A new world, whose steps take long enough (1 ms and more) for the next call to find them in
-   * flight. NULL with *error. */
-  oct_world *(*make)(GError **error);
+  /* backends/registry.h: the wrappers under test ("remote@" or ""), and the world that they wrap.
+   * "FILE" stands for a file of the case's own. Steps take long enough (1 ms and more) for the next
+   * call to find them in flight. */
+  const char *outer, *inner;
   gboolean simulated;   /* takes absent content, finds what an engine must never do */
   gboolean own_process; /* a process can hold one such world: each case runs in a child */
-  void (*done)(void);   /* after each case; may be NULL */
 } contract_world;
+
+/* A new world; with a script, one in which that goes wrong (backends/fault). NULL with *error. */
+oct_world *contract_world_new(const contract_world *world, const char *script, GError **error);
+/* After each case. */
+void contract_world_done(void);
 
 extern const contract_world contract_worlds[];
 extern const guint n_contract_worlds;
@@ -51,11 +56,18 @@ typedef struct contract_case {
   void (*fn)(rig *r);
 } contract_case;
 
+/* A case in which something goes wrong. */
+typedef struct contract_fault_case {
+  contract_case c;
+  const char *script; /* of backends/fault */
+} contract_fault_case;
+
 /* Each ends with a NULL name. */
-extern const contract_case contract_world_cases[];  /* rules 1 to 8 */
-extern const contract_case contract_step_cases[];   /* 9 to 22 */
-extern const contract_case contract_memory_cases[]; /* 23 to 28 */
-extern const contract_case contract_extra_cases[];  /* 29 to 39 */
-extern const contract_case contract_pull_cases[];   /* 40 */
+extern const contract_case contract_world_cases[];       /* rules 1 to 8 */
+extern const contract_case contract_step_cases[];        /* 9 to 22 */
+extern const contract_case contract_memory_cases[];      /* 23 to 28 */
+extern const contract_case contract_extra_cases[];       /* 29 to 34, 39 */
+extern const contract_fault_case contract_fault_cases[]; /* 35 to 38 */
+extern const contract_case contract_pull_cases[];        /* 40 */
 
 #endif

@@ -10,6 +10,7 @@
 typedef struct run {
   const contract_world *world;
   const contract_case *c;
+  const char *script; /* what goes wrong, NULL = nothing */
   char *path;
   const char *lacking; /* why the case was not run; NULL = it was. Static text */
 } run;
@@ -82,13 +83,12 @@ run_inside(oct_world *world, void *arg) {
 static void
 run_here(run *it) {
   g_autoptr(GError) error = NULL;
-  oct_world *world = it->world->make(&error);
+  oct_world *world = contract_world_new(it->world, it->script, &error);
   g_assert_no_error(error);
   g_assert_nonnull(world);
   g_assert_cmpint(oct_world_run(world, run_inside, it), ==, 42); /* rule 1 */
   oct_world_free(world);
-  if (it->world->done != NULL)
-    it->world->done();
+  contract_world_done();
 }
 
 /* Runs the case in a child, which fails when the child does. What it lacks is static text, at one
@@ -127,25 +127,37 @@ run_case(gconstpointer data) {
     g_test_skip(it->lacking);
 }
 
+static void
+add_run(GPtrArray *runs, const contract_world *world, const contract_case *c, const char *script) {
+  run *it = g_new0(run, 1);
+  it->world = world;
+  it->c = c;
+  it->script = script;
+  it->path = g_strdup_printf("/contract/%s/%s", world->name, c->name);
+  g_ptr_array_add(runs, it);
+  g_test_add_data_func(it->path, it, run_case);
+}
+
+static void
+free_run(gpointer data) {
+  run *it = data;
+  g_free(it->path);
+  g_free(it);
+}
+
 int
 main(int argc, char **argv) {
   static const contract_case *const lists[] = {contract_world_cases, contract_step_cases,
                                                contract_memory_cases, contract_extra_cases,
                                                contract_pull_cases};
   g_test_init(&argc, &argv, NULL);
-  g_autoptr(GPtrArray) runs = g_ptr_array_new_with_free_func(g_free);
-  for (guint w = 0; w < n_contract_worlds; w++)
+  g_autoptr(GPtrArray) runs = g_ptr_array_new_with_free_func(free_run);
+  for (guint w = 0; w < n_contract_worlds; w++) {
     for (gsize l = 0; l < G_N_ELEMENTS(lists); l++)
-      for (const contract_case *c = lists[l]; c->name != NULL; c++) {
-        run *it = g_new0(run, 1);
-        it->world = &contract_worlds[w];
-        it->c = c;
-        it->path = g_strdup_printf("/contract/%s/%s", it->world->name, c->name);
-        g_ptr_array_add(runs, it);
-        g_test_add_data_func(it->path, it, run_case);
-      }
-  int failed = g_test_run();
-  for (guint i = 0; i < runs->len; i++)
-    g_free(((run *)runs->pdata[i])->path);
-  return failed;
+      for (const contract_case *c = lists[l]; c->name != NULL; c++)
+        add_run(runs, &contract_worlds[w], c, NULL);
+    for (const contract_fault_case *f = contract_fault_cases; f->c.name != NULL; f++)
+      add_run(runs, &contract_worlds[w], &f->c, f->script);
+  }
+  return g_test_run();
 }

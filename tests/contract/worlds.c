@@ -1,5 +1,4 @@
-/* Every backend that the contract test runs against. A new one adds a row, and a function that
- * makes its world. */
+/* Every backend that the contract test runs against: a new one adds a row. */
 #include "config.h"
 
 #include <unistd.h>
@@ -9,70 +8,36 @@
 #include "backends/registry.h"
 #include "tests/contract/contract.h"
 
-static oct_world *
-make_virtual(GError **error) {
-  return oct_backend_world_new("mock", error);
-}
-
-static oct_world *
-make_real(GError **error) {
-  return oct_backend_world_new("mock:clock=real", error);
-}
-
-static oct_world *
-make_fault(GError **error) {
-  return oct_backend_world_new("fault:rate=0@mock", error);
-}
-
-static oct_world *
-make_fault_real(GError **error) {
-  return oct_backend_world_new("fault:rate=0@mock:clock=real", error);
-}
-
-static oct_world *
-make_remote(GError **error) {
-  return oct_backend_world_new("remote@mock:clock=real", error);
-}
-
-static char *recording;
-
-static oct_world *
-make_record(GError **error) {
-  recording = g_strdup_printf("%s/octet-contract-%d.oct", g_get_tmp_dir(), (int)getpid());
-  g_autofree char *text = g_strdup_printf("record:file=%s@mock", recording);
-  return oct_backend_world_new(text, error);
-}
-
-static void
-drop_recording(void) {
-  if (recording != NULL)
-    g_unlink(recording);
-  g_clear_pointer(&recording, g_free);
-}
-
-#ifdef HAVE_SIMGRID
-static oct_world *
-make_simgrid(GError **error) {
-  return oct_backend_world_new("simgrid:node=b300-hgx8", error);
-}
-
-static oct_world *
-make_simgrid_exact(GError **error) {
-  return oct_backend_world_new("simgrid:node=b300-hgx8,exact=1", error);
-}
-#endif
-
 const contract_world contract_worlds[] = {
-    {.name = "mock", .make = make_virtual, .simulated = TRUE},
-    {.name = "mock-real", .make = make_real, .simulated = TRUE},
-    {.name = "fault", .make = make_fault, .simulated = TRUE},
-    {.name = "fault-real", .make = make_fault_real, .simulated = TRUE},
-    {.name = "remote", .make = make_remote, .simulated = TRUE},
-    {.name = "record", .make = make_record, .simulated = TRUE, .done = drop_recording},
+    {"mock", "", "mock", TRUE, FALSE},
+    {"mock-real", "", "mock:clock=real", TRUE, FALSE},
+    {"fault", "fault:rate=0@", "mock", TRUE, FALSE},
+    {"fault-real", "fault:rate=0@", "mock:clock=real", TRUE, FALSE},
+    {"remote", "remote@", "mock:clock=real", TRUE, FALSE},
+    {"record", "record:file=FILE@", "mock", TRUE, FALSE},
 #ifdef HAVE_SIMGRID
-    {.name = "simgrid", .make = make_simgrid, .simulated = TRUE, .own_process = TRUE},
-    {.name = "simgrid-exact", .make = make_simgrid_exact, .simulated = TRUE, .own_process = TRUE},
+    {"simgrid", "", "simgrid:node=b300-hgx8", TRUE, TRUE},
+    {"simgrid-exact", "", "simgrid:node=b300-hgx8,exact=1", TRUE, TRUE},
 #endif
 };
 
 const guint n_contract_worlds = G_N_ELEMENTS(contract_worlds);
+
+static char *file; /* of the case that runs */
+
+oct_world *
+contract_world_new(const contract_world *world, const char *script, GError **error) {
+  g_autofree char *fault =
+      script == NULL ? g_strdup("") : g_strdup_printf("fault:delay_ns=300000,script=%s@", script);
+  g_autoptr(GString) text = g_string_new(NULL);
+  g_string_append_printf(text, "%s%s%s", world->outer, fault, world->inner);
+  file = g_strdup_printf("%s/octet-contract-%d.oct", g_get_tmp_dir(), (int)getpid());
+  g_string_replace(text, "FILE", file, 0);
+  return oct_backend_world_new(text->str, error);
+}
+
+void
+contract_world_done(void) {
+  g_unlink(file);
+  g_clear_pointer(&file, g_free);
+}
