@@ -65,6 +65,10 @@ heading(const json_t *report, guint number) {
       label != NULL ? g_strdup(json_string_value(label)) : g_strdup_printf("run %u", number);
   if (g_utf8_strlen(text, -1) <= 17)
     return g_steal_pointer(&text);
+  /* Of "policy decode-first" the value says enough. */
+  const char *value = strchr(text, ' ');
+  if (value != NULL && strchr(value + 1, ' ') == NULL && g_utf8_strlen(value + 1, -1) <= 17)
+    return g_strdup(value + 1);
   g_autofree char *end = g_utf8_substring(text, g_utf8_strlen(text, -1) - 16, -1);
   return g_strdup_printf("…%s", end);
 }
@@ -96,11 +100,11 @@ oct_report_print_comparison(FILE *out, json_t *const *reports, guint n) {
   fputc('\n', out);
   for (guint i = 0; i < n; i++) {
     const json_t *label = oct_report_at(reports[i], "label");
-    if (label != NULL && g_utf8_strlen(json_string_value(label), -1) > 17)
+    g_autofree char *name = heading(reports[i], i + 1);
+    if (label != NULL && g_str_has_prefix(name, "…"))
       fprintf(out, "%u: %s\n", i + 1, json_string_value(label));
     if (oct_report_at(reports[i], "latency_s.at_s") != NULL)
       fprintf(out, "%s: saturated; its percentiles are those at T = %.0f s and grow with it\n",
-              label != NULL ? json_string_value(label) : "-",
-              oct_report_number(reports[i], "latency_s.at_s"));
+              name, oct_report_number(reports[i], "latency_s.at_s"));
   }
 }

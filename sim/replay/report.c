@@ -100,6 +100,8 @@ const char *
 oct_report_share(double share) {
   gsize size;
   char *buffer = next_buffer(&size);
+  if (fabs(share) < 5e-5) /* no "-0.00%" */
+    share = 0;
   if (isnan(share))
     g_strlcpy(buffer, "-", size);
   else
