@@ -328,7 +328,8 @@ next_index(const oct_seq *seq, guint32 index) {
 }
 
 /* With P stages a P-th of the decoding sequences go into each step, those that ran longest ago
- * first. */
+ * first. One that is in the last P - 1 steps could only begin when those have left the last stage,
+ * and would hold up the whole step: it goes only where nobody else can. */
 static guint32
 staged_decodes(oct_engine *engine, guint32 domain, guint32 keep_tokens) {
   oct_kv_domain *d = &engine->domains[domain];
@@ -344,7 +345,7 @@ staged_decodes(oct_engine *engine, guint32 domain, guint32 keep_tokens) {
       if (may_run(engine, s) && oct_seq_decodes(s) && s->last_step >= after)
         oldest = MIN(oldest, s->last_step);
     }
-    if (oldest == G_MAXUINT64)
+    if (oldest == G_MAXUINT64 || (added > 0 && oldest + stages > engine->next_number))
       break;
     for (guint32 i = 0; i < d->n_running && added < share;) {
       oct_seq *s = d->running[i];
