@@ -153,7 +153,7 @@ static int
 loop(oct_world *world, void *arg) {
   rig *r = arg;
   gboolean open = open_engines(r);
-  while (open && r->failure == NULL) {
+  while (open && r->failure == NULL && (r->stop_at == 0 || r->n_events < r->stop_at)) {
     oct_time next_input = inputs(r), wake = next_input;
     for (guint e = 0; e < r->n_engines; e++)
       wake = MIN(wake,
@@ -177,7 +177,7 @@ loop(oct_world *world, void *arg) {
       }
     check(r);
   }
-  if (r->failure == NULL && !all_ended(r))
+  if (r->failure == NULL && r->stop_at == 0 && !all_ended(r))
     fail(r, "the world is at rest but requests have not ended");
   close_engines(r);
   return 0;

@@ -43,6 +43,7 @@ struct rig {
   guint (*route)(rig *r, const rig_request *request);         /* NULL: request.engine */
   void *user;
   guint64 events_max; /* more is a hang */
+  guint64 stop_at;    /* the engines are freed after so many events, whatever runs; 0 = not */
   guint64 n_events;
   oct_time now;
   char *failure; /* first thing that was wrong, NULL = nothing */
