@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/cmd-model-verify.h"
 #include "engine/base/assert.h"
 #include "engine/model/spec.h"
 
@@ -444,8 +445,10 @@ static int
 run(const options *o, int argc, char **argv) {
   if (g_str_equal(argv[1], "list"))
     return argc == 2 ? list_models(o) : oct_cli_refuse("model", "list takes no argument");
+  if (g_str_equal(argv[1], "verify"))
+    return oct_cli_refuse("model", "its options follow verify: octet model verify [OPTION…] …");
   if (!g_str_equal(argv[1], "show"))
-    return oct_cli_refuse("model", "there is no '%s': list or show", argv[1]);
+    return oct_cli_refuse("model", "there is no '%s': list, show or verify", argv[1]);
   if (argc != 3)
     return oct_cli_refuse("model", "show which model?");
   return show_model(o, argv[2]);
@@ -477,14 +480,20 @@ oct_cmd_model(int argc, char **argv) {
   };
   const oct_cli_usage usage = {
       .command = "model",
-      .arguments = "list | show MODEL",
-      .summary = "Lists the models that octet knows, or shows what one takes in memory.",
-      .details = "MODEL is a name of the list, a config.json, or a folder that holds one.\n"
+      .arguments = "list | show MODEL | verify CHECKPOINT",
+      .summary =
+          "Lists the models that octet knows, shows what one takes in memory, or checks the\n"
+          "files of one.",
+      .details = "MODEL is a name of the list, a config.json or .gguf file, or a folder that holds "
+                 "one.\n'octet model verify --help' tells the options of verify.\n"
                  "Figures per GPU are those of the fullest pipeline stage.",
       .entries = entries,
       .min_arguments = 1,
       .max_arguments = 2,
   };
+  /* verify has options of its own. */
+  if (argc > 1 && g_str_equal(argv[1], "verify"))
+    return oct_cmd_model_verify(argc - 1, argv + 1);
   int status = oct_cli_parse(&usage, &argc, &argv);
   if (status == OCT_CLI_GO_ON)
     status = run(&o, argc, argv);

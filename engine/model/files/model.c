@@ -16,15 +16,20 @@ load_config(const oct_checkpoint *checkpoint, GError **error) {
   return NULL;
 }
 
+oct_model_spec *
+oct_model_spec_of(const oct_checkpoint *checkpoint, GError **error) {
+  return oct_checkpoint_format(checkpoint) == OCT_LOAD_GGUF
+             ? oct_model_spec_from_gguf(checkpoint, error)
+             : load_config(checkpoint, error);
+}
+
 static gboolean
 open_files(oct_model_files *files, const char *name, oct_load_format format, oct_map_report *report,
            GError **error) {
   files->checkpoint = oct_checkpoint_open(name, format, error);
   if (files->checkpoint == NULL)
     return FALSE;
-  files->spec = oct_checkpoint_format(files->checkpoint) == OCT_LOAD_GGUF
-                    ? oct_model_spec_from_gguf(files->checkpoint, error)
-                    : load_config(files->checkpoint, error);
+  files->spec = oct_model_spec_of(files->checkpoint, error);
   if (files->spec == NULL)
     return FALSE;
   files->map = oct_weight_map_new(files->spec, files->checkpoint, report, error);

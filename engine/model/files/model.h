@@ -26,6 +26,9 @@ oct_model_files *oct_model_files_open(const char *name, const char *zoo_dir, oct
 void oct_model_files_close(oct_model_files *files); /* accepts NULL */
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(oct_model_files, oct_model_files_close)
 
+/* The spec of an open checkpoint: a GGUF file's own, or the config.json beside the files. Owned. */
+oct_model_spec *oct_model_spec_of(const oct_checkpoint *checkpoint,
+                                  GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* The spec that a GGUF file's metadata and tensors describe: architectures llama (and mixtures of
  * it), qwen2, qwen3, qwen3moe and gpt-oss. Owned. Types are those that most bytes of a class have.
  */
