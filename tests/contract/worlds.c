@@ -8,12 +8,16 @@
 #include "backends/registry.h"
 #include "tests/contract/contract.h"
 
+/* Copies take long enough for the next call to find them in flight, though another process runs in
+ * between. */
+#define REAL "mock:clock=real,copy_page_ns=20000000"
+
 const contract_world contract_worlds[] = {
     {"mock", "", "mock", TRUE, FALSE},
-    {"mock-real", "", "mock:clock=real", TRUE, FALSE},
+    {"mock-real", "", REAL, TRUE, FALSE},
     {"fault", "fault:rate=0@", "mock", TRUE, FALSE},
-    {"fault-real", "fault:rate=0@", "mock:clock=real", TRUE, FALSE},
-    {"remote", "remote@", "mock:clock=real", TRUE, FALSE},
+    {"fault-real", "fault:rate=0@", REAL, TRUE, FALSE},
+    {"remote", "remote@", REAL, TRUE, FALSE},
     {"record", "record:file=FILE@", "mock", TRUE, FALSE},
 #ifdef HAVE_SIMGRID
     {"simgrid", "", "simgrid:node=b300-hgx8", TRUE, TRUE},
