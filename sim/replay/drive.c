@@ -147,6 +147,12 @@ conclude(oct_driver *d) {
   if (!d->window_ended)
     oct_metrics_end_window(d->metrics, d->now);
   oct_metrics_measure(d->metrics, &r->measured);
+  const oct_measured *m = &r->measured;
+  if (d->config->duration_ns == 0 && (double)(m->end_ns - m->from_ns) < 1e9 * m->residence_mean_s) {
+    oct_measured_clear(&r->measured);
+    oct_metrics_extend_window(d->metrics, d->now);
+    oct_metrics_measure(d->metrics, &r->measured);
+  }
   r->closed_loop = oct_feed_is_closed_loop(d->feed);
   r->concurrency = oct_feed_concurrency(d->feed);
   if (r->closed_loop)

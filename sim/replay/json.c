@@ -181,9 +181,11 @@ window_json(const oct_measured *m, const oct_drive_result *d) {
   json_object_set_new(out, "from_s", seconds(m->from_ns));
   json_object_set_new(out, "end_s", seconds(m->end_ns));
   json_object_set_new(out, "warmup",
-                      text(m->warmup_given ? "given"
-                           : m->too_short  ? "10 %: the run is too short for 5 mean residence times"
-                                           : "max(5 mean residence times, 10 %)"));
+                      text(m->extended       ? "none, all was sent within one residence time"
+                           : m->warmup_given ? "given"
+                           : m->too_short ? "10 %: the run is too short for 5 mean residence times"
+                                          : "max(5 mean residence times, 10 %)"));
+  json_object_set_new(out, "extended", json_boolean(m->extended));
   json_object_set_new(out, "residence_mean_s", real(m->residence_mean_s));
   json_object_set_new(out, "load_end_s", seconds(d->load_end_ns));
   json_object_set_new(out, "span_s", seconds(d->span_ns));
@@ -233,8 +235,22 @@ latency_json(const oct_measured *m) {
   return out;
 }
 
+/* From the first event to the last, the emptying at the end included: what a benchmark that sends
+ * everything at once reports. */
 static json_t *
-throughput_json(const oct_measured *m, const oct_setup *s) {
+whole_run_json(const oct_drive_result *d) {
+  double length = (double)d->span_ns / 1e9;
+  double input = (double)(d->stats.prompt_tokens + d->stats.cached_prompt_tokens);
+  json_t *out = json_object();
+  json_object_set_new(out, "requests_per_s", share((double)d->ended, length));
+  json_object_set_new(out, "input_tokens_per_s", share(input, length));
+  json_object_set_new(out, "output_tokens_per_s", share((double)d->stats.generated_tokens, length));
+  return out;
+}
+
+static json_t *
+throughput_json(const oct_drive_result *d, const oct_setup *s) {
+  const oct_measured *m = &d->measured;
   const oct_counters *a = &m->at_from, *b = &m->at_end;
   double length = (double)(b->time_ns - a->time_ns) / 1e9;
   double gpus = oct_parallel_world(&s->engine.instance.parallel) * s->options.n_replicas;
@@ -249,6 +265,7 @@ throughput_json(const oct_measured *m, const oct_setup *s) {
   json_object_set_new(out, "computed_input_tokens_per_s", share(computed, length));
   json_object_set_new(out, "output_tokens_per_s", share(output, length));
   json_object_set_new(out, "output_tokens_per_s_per_gpu", share(output, length * gpus));
+  json_object_set_new(out, "whole_run", whole_run_json(d));
   return out;
 }
 
@@ -337,7 +354,7 @@ static json_t *
 use_json(const oct_measured *m, gsize offset) {
   double sum = 0, most = 0;
   guint n = 0;
-  for (guint i = m->first_sample; i < m->n_samples; i++, n++) {
+  for (guint i = m->first_sample; i < m->end_sample; i++, n++) {
     float value;
     memcpy(&value, (const guint8 *)&m->samples[i] + offset, sizeof value);
     sum += (double)value;
@@ -353,8 +370,8 @@ gauges_json(const oct_measured *m, const oct_drive_result *d) {
   json_t *out = json_object();
   double running = 0, waiting = 0;
   guint32 most_running = 0, most_waiting = 0;
-  guint n = m->n_samples > m->first_sample ? m->n_samples - m->first_sample : 0;
-  for (guint i = m->first_sample; i < m->n_samples; i++) {
+  guint n = m->end_sample - m->first_sample;
+  for (guint i = m->first_sample; i < m->end_sample; i++) {
     running += m->samples[i].running;
     waiting += m->samples[i].waiting;
     most_running = MAX(most_running, m->samples[i].running);
@@ -461,7 +478,7 @@ oct_replay_json(const oct_replay_config *config, const oct_replay_result *r) {
   json_object_set_new(out, "window", window_json(m, &r->drive));
   json_object_set_new(out, "requests", requests_json(m, &r->drive));
   json_object_set_new(out, "latency_s", latency_json(m));
-  json_object_set_new(out, "throughput", throughput_json(m, &r->setup));
+  json_object_set_new(out, "throughput", throughput_json(&r->drive, &r->setup));
   json_object_set_new(out, "slo", slo_json(&config->slo, m));
   json_object_set_new(out, "scheduler", scheduler_json(m, r));
   json_object_set_new(out, "steps", steps_json(m, &r->setup));

@@ -20,7 +20,7 @@ struct oct_metrics {
   guint n_samples;
   oct_gauges samples[OCT_METRICS_SAMPLES_MAX];
   batch batches[OCT_METRICS_BATCHES_MAX];
-  gboolean ended;
+  gboolean ended, extended;
   oct_counters at_end;
 };
 
@@ -174,6 +174,15 @@ oct_metrics_end_window(oct_metrics *m, oct_time now) {
   m->ended = TRUE;
 }
 
+void
+oct_metrics_extend_window(oct_metrics *m, oct_time now) {
+  oct_assert(m->ended && now >= m->at_end.time_ns);
+  oct_counters_clear(&m->at_end);
+  m->options.source.counters(m->options.source.user, &m->at_end);
+  m->at_end.time_ns = now;
+  m->extended = TRUE;
+}
+
 /* ---------------------------------------------------------------- measuring */
 
 oct_hist *
@@ -218,7 +227,7 @@ first_batch(const oct_metrics *m, oct_measured *out) {
     n += oct_hist_count(e2e);
   }
   out->residence_mean_s = n > 0 ? sum / (double)n / 1e9 : 0;
-  if (out->warmup_given)
+  if (out->warmup_given || m->extended)
     return 0;
   double length = (double)out->end_ns, wanted = MAX(5e9 * out->residence_mean_s, 0.1 * length);
   out->too_short = wanted > 0.5 * length;
@@ -254,10 +263,12 @@ sum_batches(const oct_metrics *m, guint first, oct_measured *out) {
 
 static void
 judge(oct_measured *out) {
+  out->verdict = OCT_VERDICT_UNDECIDED;
+  if (out->extended)
+    return; /* nothing arrives while it empties */
   double x[OCT_METRICS_SAMPLES_MAX], y[OCT_METRICS_SAMPLES_MAX];
   gsize n = 0;
-  for (guint i = out->first_sample; i < out->n_samples && out->samples[i].time_ns <= out->end_ns;
-       i++, n++) {
+  for (guint i = out->first_sample; i < out->end_sample; i++, n++) {
     x[n] = (double)out->samples[i].time_ns / 1e9;
     y[n] = out->samples[i].backlog_tokens;
   }
@@ -278,6 +289,7 @@ oct_metrics_measure(const oct_metrics *m, oct_measured *out) {
   oct_assert(m->ended);
   memset(out, 0, sizeof *out);
   out->warmup_given = m->options.warmup_ns >= 0;
+  out->extended = m->extended;
   out->end_ns = m->at_end.time_ns;
   guint first = first_batch(m, out);
   const batch *b = &m->batches[first];
@@ -289,8 +301,11 @@ oct_metrics_measure(const oct_metrics *m, oct_measured *out) {
   for (int h = 0; h < OCT_HIST_COUNT; h++)
     out->steps[h] = oct_hist_difference(out->at_from.hists[h], out->at_end.hists[h]);
   oct_hist_merge(out->latency[OCT_LATENCY_ITL], out->steps[OCT_HIST_ITL]);
-  out->n_samples = m->n_samples;
-  out->first_sample = first * OCT_METRICS_SAMPLES;
+  out->n_samples = out->end_sample = m->n_samples;
+  out->first_sample = MIN(first * OCT_METRICS_SAMPLES, m->n_samples);
+  while (out->end_sample > out->first_sample &&
+         m->samples[out->end_sample - 1].time_ns > out->end_ns)
+    out->end_sample--;
   memcpy(out->samples, m->samples, m->n_samples * sizeof *m->samples);
   judge(out);
 }

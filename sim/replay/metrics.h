@@ -90,14 +90,17 @@ oct_time oct_metrics_next_sample(const oct_metrics *metrics);
 /* Takes every sample that is due before `now`: nothing has changed since the last event. */
 void oct_metrics_advance(oct_metrics *metrics, oct_time now);
 void oct_metrics_add(oct_metrics *metrics, const oct_outcome *outcome);
-/* The window ends here: counters are copied. Once, and the last call but measure() and free(). */
+/* The window ends here: counters are copied. Once; samples go on. */
 void oct_metrics_end_window(oct_metrics *metrics, oct_time now);
+/* It ends here after all, later. */
+void oct_metrics_extend_window(oct_metrics *metrics, oct_time now);
 
 /* ---- what came of it */
 
 typedef struct oct_measured {
   oct_time from_ns, end_ns;
   gboolean warmup_given;
+  gboolean extended;  /* to the end of the run: the load was sent within one residence time */
   gboolean too_short; /* the rule's warm-up is more than half of the run: 10 % were taken */
   double residence_mean_s;
   guint64 requests; /* arrived in the window */
@@ -109,7 +112,7 @@ typedef struct oct_measured {
   oct_hist *longest_gap;                /* owned; one a request with two tokens or more */
   oct_counters at_from, at_end;         /* borders of the window */
   oct_hist *steps[OCT_HIST_COUNT];      /* owned: the engine's histograms of the window's time */
-  guint n_samples, first_sample;        /* the first in the window */
+  guint first_sample, end_sample, n_samples; /* of the window, and of the run */
   oct_gauges samples[OCT_METRICS_SAMPLES_MAX];
   oct_trend backlog; /* of backlog_tokens in the window */
   oct_verdict verdict;

@@ -168,7 +168,9 @@ write_row(oct_driver *d, oct_time at) {
 
 oct_time
 oct_driver_next_watch(const oct_driver *d) {
-  oct_time next = d->window_ended ? OCT_TIME_NEVER : oct_metrics_next_sample(d->metrics);
+  /* With a duration the samples end with the window, else with the run. */
+  gboolean over = d->window_ended && d->config->duration_ns > 0;
+  oct_time next = over ? OCT_TIME_NEVER : oct_metrics_next_sample(d->metrics);
   if (d->config->timeline != NULL)
     next = MIN(next, d->next_row);
   if (d->config->duration_ns > 0 && !d->window_ended)
@@ -179,7 +181,7 @@ oct_driver_next_watch(const oct_driver *d) {
 void
 oct_driver_watch(oct_driver *d, oct_time now) {
   oct_time end = d->config->duration_ns;
-  if (!d->window_ended)
+  if (!d->window_ended || end == 0)
     oct_metrics_advance(d->metrics, end > 0 ? MIN(now, end) : now);
   if (end > 0 && now > end && !d->window_ended) {
     oct_metrics_end_window(d->metrics, end);

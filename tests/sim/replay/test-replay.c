@@ -152,6 +152,28 @@ test_node(void) {
 #endif
 }
 
+/* Everything at once: the rate is that of the whole run. */
+static void
+test_at_once(void) {
+  oct_replay_config c;
+  json_t *r;
+  config_for(&c, "gen:rate=inf,input=100,output=50,requests=400", "llama-3.1-8b", NULL);
+  run_all(&c, 1, &r);
+  double span = oct_report_number(r, "window.span_s");
+  g_assert_cmpfloat_with_epsilon(oct_report_number(r, "throughput.whole_run.requests_per_s"),
+                                 400 / span, 1e-6);
+  g_assert_cmpfloat_with_epsilon(oct_report_number(r, "throughput.whole_run.output_tokens_per_s"),
+                                 400 * 50 / span, 1e-6);
+  /* And so are all other figures. */
+  g_assert_true(json_is_true(oct_report_at(r, "window.extended")));
+  g_assert_cmpfloat(oct_report_number(r, "window.end_s"), ==, span);
+  g_assert_cmpfloat_with_epsilon(oct_report_number(r, "throughput.output_tokens_per_s"),
+                                 400 * 50 / span, 1e-6);
+  g_assert_cmpfloat(oct_report_number(r, "requests.measured"), ==, 400);
+  g_assert_cmpfloat(oct_report_number(r, "latency_s.itl.count"), ==, 400 * 49);
+  json_decref(r);
+}
+
 /* The recorded hour, where it is. */
 static void
 test_recorded(void) {
@@ -252,6 +274,7 @@ main(int argc, char **argv) {
                        test_forward);
   g_test_add_func("/replay/replay/figures-agree-with-the-load", test_figures);
   g_test_add_func("/replay/replay/a-node-has-uses-and-step-times-above-the-floor", test_node);
+  g_test_add_func("/replay/replay/load-sent-at-once-has-the-rate-of-the-whole-run", test_at_once);
   g_test_add_func("/replay/replay/a-recorded-trace-is-replayed", test_recorded);
   g_test_add_func("/replay/replay/the-capacity-of-one-server-is-found", test_capacity);
   g_test_add_func("/replay/replay/numbers-are-short", test_numbers);
