@@ -144,6 +144,7 @@ oct_instance_recover(oct_engine *engine, gboolean fatal) {
     oct_kv_domain *domain = &engine->domains[d];
     domain->n_preempting = domain->n_reloading = 0;
     domain->blocked = FALSE;
+    domain->waiter = NULL;
     for (guint32 g = 0; g < engine->n_groups; g++) {
       oct_pool_reset(domain->device[g]);
       if (domain->host[g] != NULL)

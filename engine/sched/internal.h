@@ -140,6 +140,11 @@ typedef struct oct_kv_domain {
   guint32 n_preempting; /* PREEMPTING or OFFLOADING: memory that is about to come back */
   guint32 n_reloading;
   gboolean blocked; /* admission of the queue's head failed for memory; cleared when memory comes */
+  /* A head whose prefix is long in the index: it is not looked up again before the pool that it
+   * lacked items of has so many, or a few steps have passed and the prefix may have grown. */
+  oct_seq *waiter;
+  guint32 wait_group, wait_tries;
+  guint64 wait_items;
   guint64 starved_steps; /* steps in a row in which prefill got nothing although it could run */
   oct_time last_decode_ns;
   guint64 spill_ticket; /* a spill in flight, 0 = none */

@@ -140,7 +140,6 @@ oct_kv_release_device(oct_engine *engine, oct_seq *seq, guint64 epoch) {
   seq->n_pages = 0;
   seq->announced = 0;
   seq->n_indexed = 0;
-  oct_kv_complete(engine);
   d->blocked = FALSE;
 }
 

@@ -542,11 +542,12 @@ growth_pages(const oct_engine *engine, const oct_kv_domain *d) {
   return (guint32)ceil(0.5 * tokens / engine->page_tokens);
 }
 
-/* Whether the domain has what admitting the sequence takes, with `reserve` pages to spare. */
+/* Whether the domain has what admitting the sequence takes, with `reserve` pages to spare. Notes
+ * what is missing. */
 static gboolean
-fits_with(const oct_engine *engine, const oct_seq *seq, const oct_hit *hit, guint32 pages,
+fits_with(oct_engine *engine, const oct_seq *seq, const oct_hit *hit, guint32 pages,
           guint32 reserve) {
-  const oct_kv_domain *d = &engine->domains[seq->domain];
+  oct_kv_domain *d = &engine->domains[seq->domain];
   for (guint32 g = 0; g < engine->n_groups; g++) {
     guint64 need = (guint64)hit->load[g] + hit->cached[g];
     if (engine->is_state[g])
@@ -555,14 +556,17 @@ fits_with(const oct_engine *engine, const oct_seq *seq, const oct_hit *hit, guin
       need = seq->n_pages - seq->first_live[g] + (guint64)reserve;
     else
       need += (guint64)pages - MIN(pages, hit->pages) + reserve;
-    if (need > oct_pool_available(d->device[g]))
+    if (need > oct_pool_available(d->device[g])) {
+      d->wait_group = g;
+      d->wait_items = need;
       return FALSE;
+    }
   }
   return TRUE;
 }
 
 static gboolean
-admission_fits(const oct_engine *engine, const oct_seq *seq, const oct_hit *hit) {
+admission_fits(oct_engine *engine, const oct_seq *seq, const oct_hit *hit) {
   const oct_kv_domain *d = &engine->domains[seq->domain];
   guint32 end = seq->target;
   /* Window groups give pages back as the prompt goes by: they are taken chunk by chunk. */
@@ -605,6 +609,16 @@ count_admission(oct_engine *engine, oct_seq *seq, const oct_hit *hit) {
           : (guint64)hit->load[engine->first_page_group] * engine->page_tokens;
 }
 
+#define LOOKUP_LONG  256 /* pages: a shorter lookup is made every time */
+#define LOOKUP_TRIES 16
+
+/* The head still lacks what it lacked when its long prefix was last looked up. */
+static gboolean
+still_lacks(oct_kv_domain *d, const oct_seq *seq) {
+  return d->waiter == seq && d->wait_tries++ < LOOKUP_TRIES &&
+         oct_pool_available(d->device[d->wait_group]) < d->wait_items;
+}
+
 /* Takes the head of the queue into memory. FALSE: it stays. */
 static gboolean
 admit(oct_engine *engine, oct_seq *seq) {
@@ -614,10 +628,14 @@ admit(oct_engine *engine, oct_seq *seq) {
     return FALSE;
   oct_hit hit = {0};
   oct_seq *source = oct_pull_source(seq);
+  gboolean coming = oct_memory_coming(engine, seq->domain);
+  if (d->n_running > 0 && still_lacks(d, seq)) {
+    d->blocked = !coming;
+    return FALSE;
+  }
   if (!seq->on_host && source == NULL)
     oct_kv_lookup(engine, seq, &hit);
-  gboolean fits = admission_fits(engine, seq, &hit),
-           coming = oct_memory_coming(engine, seq->domain);
+  gboolean fits = admission_fits(engine, seq, &hit);
   if (!fits && hit.pages > 0 && d->n_running == 0 && !coming) {
     /* Nobody else is there: the hit's own snapshot holds the state slot that is missing. */
     hit = (oct_hit){0};
@@ -625,6 +643,8 @@ admit(oct_engine *engine, oct_seq *seq) {
   }
   if (!fits) {
     d->blocked = !coming;
+    d->waiter = hit.pages >= LOOKUP_LONG ? seq : NULL;
+    d->wait_tries = 0;
     return FALSE;
   }
   oct_queue_remove(engine, seq);

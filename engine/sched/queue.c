@@ -73,8 +73,11 @@ oct_queue_remove(oct_engine *engine, oct_seq *seq) {
     sift_up(q, i);
     sift_down(q, last->heap_index);
   }
+  oct_kv_domain *d = &engine->domains[seq->domain];
   if (i == 0)
-    engine->domains[seq->domain].blocked = FALSE;
+    d->blocked = FALSE;
+  if (d->waiter == seq)
+    d->waiter = NULL;
   engine->queued_requests--;
   engine->queued_tokens -= seq->request->prompt;
 }

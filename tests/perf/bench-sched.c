@@ -1,6 +1,9 @@
 /* The scheduler alone: schedule + commit per decode step on a world that costs nothing, at several
  * numbers of running sequences, and the allocations of the steady state (malloc is counted).
- * Budget: 50 us at 256 running, 200 us at 1,024, no allocation. */
+ * Budget: 50 us at 256 running, 200 us at 1,024, no allocation.
+ *
+ * Then the same where something could cost more than it should: a long queue, deadlines, a head of
+ * the queue that does not fit, a host tier behind a full device, everybody cancelled at once. */
 #include <errno.h>
 #include <malloc.h>
 #include <stdio.h>
@@ -45,6 +48,8 @@ typedef struct null_world {
   guint64 numbers[4];
   guint32 slices[4];
   guint32 first, n;
+  guint64 tickets[4096]; /* copies end at once */
+  guint32 first_ticket, n_tickets;
   oct_time now;
   gboolean opened;
   oct_capabilities capabilities;
@@ -72,8 +77,10 @@ null_open(oct_world *world, const oct_instance_config *config, guint32 *instance
   (void)error;
   null_world *w = (null_world *)world;
   *instance = 1;
-  w->capabilities = (oct_capabilities){
-      .depth = config->depth, .n_groups = config->memory.n_groups, .clock = OCT_CLOCK_VIRTUAL};
+  w->capabilities = (oct_capabilities){.depth = config->depth,
+                                       .n_groups = config->memory.n_groups,
+                                       .host_tier = TRUE,
+                                       .clock = OCT_CLOCK_VIRTUAL};
   for (guint32 g = 0; g < config->memory.n_groups; g++)
     w->capabilities.fits[g] = config->memory.groups[g].n_device;
   w->result =
@@ -106,13 +113,15 @@ null_submit(oct_world *world, guint32 instance, const oct_step *step, GError **e
 static oct_submit
 null_copy(oct_world *world, guint32 instance, guint64 ticket, const oct_copy *copies, guint32 n,
           GError **error) {
-  (void)world;
   (void)instance;
-  (void)ticket;
   (void)copies;
   (void)n;
-  g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_UNSUPPORTED, "no copies");
-  return OCT_SUBMIT_REFUSED;
+  (void)error;
+  null_world *w = (null_world *)world;
+  if (w->n_tickets == G_N_ELEMENTS(w->tickets))
+    return OCT_SUBMIT_FULL;
+  w->tickets[(w->first_ticket + w->n_tickets++) % G_N_ELEMENTS(w->tickets)] = ticket;
+  return OCT_SUBMIT_OK;
 }
 
 static gboolean
@@ -124,6 +133,15 @@ null_next(oct_world *world, oct_time until_ns, oct_event *event) {
     w->opened = TRUE;
     event->kind = OCT_EVENT_OPENED;
     event->capabilities = &w->capabilities;
+    return TRUE;
+  }
+  if (w->n_tickets > 0) {
+    *event = (oct_event){.kind = OCT_EVENT_COPY_DONE,
+                         .instance = 1,
+                         .time_ns = w->now,
+                         .number = w->tickets[w->first_ticket]};
+    w->first_ticket = (w->first_ticket + 1) % G_N_ELEMENTS(w->tickets);
+    w->n_tickets--;
     return TRUE;
   }
   if (w->n == 0 || until_ns < w->now + 1000000) {
@@ -241,6 +259,138 @@ run(oct_world *world, void *arg) {
   return 0;
 }
 
+/* ---------------------------------------------------------------- loads */
+
+typedef struct load {
+  const char *name, *policy;
+  guint32 running, queued;
+  guint32 prompt, max_tokens;    /* of what runs; outputs are spread over 1 .. max_tokens */
+  guint32 queued_prompt, shared; /* its first tokens are those of the first that runs */
+  guint32 pages, host;           /* per group */
+  gboolean deadlines, cancel;
+} load;
+
+static void
+submit(oct_engine *engine, const load *l, guint32 i, gboolean queued, oct_time now) {
+  g_autoptr(GError) error = NULL;
+  oct_request_params p;
+  oct_request_params_default(&p);
+  p.arrival_ns = now;
+  p.prompt_tokens = queued ? l->queued_prompt : l->prompt;
+  p.max_tokens = 1 + i * 37 % l->max_tokens;
+  p.tenant = i;
+  p.ignore_eos = TRUE;
+  guint64 pages[8192];
+  if (l->shared > 0 && (queued || i == 0)) {
+    p.prompt_tokens = queued ? l->queued_prompt : l->shared;
+    p.max_tokens = 9000;
+    p.page_ids = pages;
+    p.n_page_ids = MIN(l->shared / 16, G_N_ELEMENTS(pages));
+    for (guint32 k = 0; k < p.n_page_ids; k++)
+      pages[k] = k + 1;
+  }
+  if (l->deadlines)
+    p.deadline_ns = now + G_GINT64_CONSTANT(3600000000000) + i;
+  oct_request_id id;
+  gboolean taken = oct_engine_submit(engine, &p, &id, &error);
+  oct_assert(taken);
+}
+
+static void
+cancel_all(oct_engine *engine, guint64 n, oct_time now) {
+  double start = seconds();
+  guint64 cancelled = 0;
+  for (oct_request_id id = 1; id <= n; id++)
+    cancelled += oct_engine_cancel(engine, id, now);
+  printf("%-36s %8.2f us per request, %" G_GUINT64_FORMAT " cancelled\n", "  cancel",
+         (seconds() - start) / (double)cancelled * 1e6, cancelled);
+}
+
+static int
+run_load(oct_world *world, void *arg) {
+  const load *l = arg;
+  g_autoptr(GError) error = NULL;
+  g_autoptr(oct_model_spec) spec = oct_model_spec_load("llama-3.1-70b", NULL, &error);
+  oct_assert(spec != NULL);
+  oct_engine_config c;
+  oct_engine_config_default(&c);
+  guint16 device = 0;
+  c.instance.label = "load";
+  c.instance.spec = spec;
+  c.instance.devices = &device;
+  c.max_num_seqs = l->running;
+  c.max_num_batched_tokens = MAX(8192, l->running);
+  c.queue_max = l->running + l->queued + 1;
+  c.queue_tokens_max = 1LL << 32;
+  c.policy = l->policy;
+  c.instance.memory.n_groups = 1;
+  c.instance.memory.groups[0] = (oct_pool_plan){.n_device = l->pages, .n_host = l->host};
+  oct_engine *engine = oct_engine_new(world, &c, &error);
+  oct_assert(engine != NULL);
+  for (guint32 i = 0; i < l->running; i++)
+    submit(engine, l, i, FALSE, 0);
+  oct_time now = advance(world, engine, 0, 50);
+  for (guint32 i = 0; i < l->queued; i++)
+    submit(engine, l, l->running + i, TRUE, now);
+  now = advance(world, engine, now, 50);
+  double start = seconds();
+  now = advance(world, engine, now, 300);
+  double took = seconds() - start;
+  oct_engine_stats stats;
+  oct_engine_get_stats(engine, &stats);
+  printf("%-36s %8.2f us per step, %u run, %u wait, %" G_GUINT64_FORMAT " preemptions\n", l->name,
+         took / 300 * 1e6, stats.running, stats.waiting, stats.preemptions);
+  if (l->cancel)
+    cancel_all(engine, l->running + l->queued, now);
+  oct_engine_free(engine);
+  return 0;
+}
+
+/* A million requests of a thousand tenants: what each costs, and whether memory grows with them. */
+static int
+run_million(oct_world *world, void *arg) {
+  const load *l = arg;
+  g_autoptr(GError) error = NULL;
+  g_autoptr(oct_model_spec) spec = oct_model_spec_load("llama-3.1-70b", NULL, &error);
+  oct_assert(spec != NULL);
+  oct_engine_config c;
+  oct_engine_config_default(&c);
+  guint16 device = 0;
+  c.instance.spec = spec;
+  c.instance.devices = &device;
+  c.max_num_seqs = l->running;
+  c.policy = l->policy;
+  c.instance.memory.n_groups = 1;
+  c.instance.memory.groups[0] = (oct_pool_plan){.n_device = l->pages, .n_host = l->host};
+  oct_engine *engine = oct_engine_new(world, &c, &error);
+  oct_assert(engine != NULL);
+  oct_time now = 0;
+  gsize early = 0;
+  double start = seconds();
+  oct_engine_stats stats = {0};
+  for (guint32 i = 0; i < 1000000; i++) {
+    submit(engine, l, i % 1000, FALSE, now);
+    if (i == 100000)
+      early = mallinfo2().uordblks;
+    for (oct_engine_get_stats(engine, &stats); stats.waiting > 2 * l->running;
+         oct_engine_get_stats(engine, &stats))
+      now = advance(world, engine, now, 1);
+  }
+  printf("%-36s %8.2f us per request, %" G_GSIZE_FORMAT
+         " KiB in use after 100,000, %" G_GSIZE_FORMAT " at the end\n",
+         l->name, (seconds() - start), early / 1024, mallinfo2().uordblks / 1024);
+  oct_engine_free(engine);
+  return 0;
+}
+
+static void
+in_null_world(oct_world_fn fn, const void *arg) {
+  null_world w = {0};
+  oct_world_init(&w.base, &null_ops);
+  (void)oct_world_run(&w.base, fn, (void *)(guintptr)arg);
+  oct_world_free(&w.base);
+}
+
 int
 main(void) {
   static const bench benches[] = {{"llama-3.1-70b", 16},
@@ -248,11 +398,79 @@ main(void) {
                                   {"llama-3.1-70b", 1024},
                                   {"kimi-k3", 256},
                                   {"kimi-k3", 1024}};
-  for (gsize i = 0; i < G_N_ELEMENTS(benches); i++) {
-    null_world w = {0};
-    oct_world_init(&w.base, &null_ops);
-    (void)oct_world_run(&w.base, run, (void *)&benches[i]);
-    oct_world_free(&w.base);
-  }
+  for (gsize i = 0; i < G_N_ELEMENTS(benches); i++)
+    in_null_world(run, &benches[i]);
+  static const load loads[] = {
+      {.name = "nothing queued",
+       .running = 1024,
+       .prompt = 100,
+       .max_tokens = 9000,
+       .pages = 1 << 20},
+      {.name = "4,096 queued",
+       .running = 1024,
+       .queued = 4096,
+       .prompt = 100,
+       .queued_prompt = 100,
+       .max_tokens = 9000,
+       .pages = 1 << 20,
+       .cancel = TRUE},
+      {.name = "4,096 queued, deadlines",
+       .running = 1024,
+       .queued = 4096,
+       .prompt = 100,
+       .queued_prompt = 100,
+       .max_tokens = 9000,
+       .pages = 1 << 20,
+       .deadlines = TRUE},
+      {.name = "4,096 queued of as many tenants",
+       .policy = "priority",
+       .running = 1024,
+       .queued = 4096,
+       .prompt = 100,
+       .queued_prompt = 100,
+       .max_tokens = 900,
+       .pages = 1 << 20},
+      {.name = "some end and come each step",
+       .running = 1024,
+       .queued = 4096,
+       .prompt = 100,
+       .queued_prompt = 100,
+       .max_tokens = 900,
+       .pages = 1 << 20},
+      {.name = "a head of 120,000 tokens waits",
+       .running = 1024,
+       .queued = 16,
+       .prompt = 100,
+       .queued_prompt = 125000,
+       .shared = 100000,
+       .max_tokens = 900,
+       .pages = 40000},
+      {.name = "full device, host tier",
+       .running = 256,
+       .queued = 4096,
+       .prompt = 1000,
+       .queued_prompt = 1000,
+       .max_tokens = 900,
+       .pages = 24000,
+       .host = 100000},
+      {.name = "long contexts, cancelled",
+       .running = 1024,
+       .queued = 64,
+       .prompt = 3000,
+       .queued_prompt = 3000,
+       .max_tokens = 9000,
+       .pages = 1 << 20,
+       .cancel = TRUE},
+  };
+  for (gsize i = 0; i < G_N_ELEMENTS(loads); i++)
+    in_null_world(run_load, &loads[i]);
+  static const load million = {.name = "a million requests",
+                               .policy = "priority",
+                               .running = 256,
+                               .prompt = 40,
+                               .max_tokens = 5,
+                               .pages = 10000,
+                               .host = 20000};
+  in_null_world(run_million, &million);
   return 0;
 }
