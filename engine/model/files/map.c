@@ -13,6 +13,8 @@
 #define MAP_BYTES_MAX (1u << 30)
 #define NONE          G_MAXUINT32
 #define SHOWN         5 /* problems that an error's message names */
+/* So many weights may be missing without a doubt about the config. */
+#define PLENTY 65536
 
 /* Parts of a materialised dummy. */
 typedef struct owned {
@@ -128,10 +130,27 @@ add_tensor(const oct_tensor *tensor, guint32 layer, gpointer data) {
   }
 }
 
+/* FALSE when a config asks for many more weights than its checkpoint has bytes for: no list of them
+ * is made then. */
+static gboolean
+check_count(guint64 n, const oct_checkpoint *checkpoint, GError **error) {
+  guint64 bytes = checkpoint != NULL ? oct_checkpoint_bytes(checkpoint) : G_MAXUINT64;
+  if (n <= PLENTY || n <= bytes / 8)
+    return TRUE;
+  g_set_error(error, OCT_FILES_ERROR, OCT_FILES_ERROR_LIMIT,
+              "%s: the config describes %" G_GUINT64_FORMAT
+              " weights, and all tensors together have "
+              "only %" G_GUINT64_FORMAT " bytes",
+              oct_checkpoint_path(checkpoint), n, bytes);
+  return FALSE;
+}
+
 static oct_weight_map *
-map_new(const oct_model_spec *spec, GError **error) {
+map_new(const oct_model_spec *spec, const oct_checkpoint *checkpoint, GError **error) {
   guint64 n = 0;
   visit_tensors(spec, count_tensor, &n);
+  if (!check_count(n, checkpoint, error))
+    return NULL;
   oct_weight_map *map = g_new0(oct_weight_map, 1);
   map->budget = oct_budget_new("map of weights", MAP_BYTES_MAX);
   map->materialised = g_array_new(FALSE, FALSE, sizeof(owned));
@@ -240,7 +259,7 @@ oct_weight_map *
 oct_weight_map_new(const oct_model_spec *spec, const oct_checkpoint *checkpoint,
                    oct_map_report *report, GError **error) {
   g_autoptr(oct_map_report) own = report == NULL ? oct_map_report_new() : NULL;
-  oct_weight_map *map = map_new(spec, error);
+  oct_weight_map *map = map_new(spec, checkpoint, error);
   if (map == NULL)
     return NULL;
   oct_finder finder = {.spec = spec,
@@ -270,7 +289,7 @@ oct_weight_map_new(const oct_model_spec *spec, const oct_checkpoint *checkpoint,
 
 oct_weight_map *
 oct_weight_map_new_dummy(const oct_model_spec *spec, guint64 seed, GError **error) {
-  oct_weight_map *map = map_new(spec, error);
+  oct_weight_map *map = map_new(spec, NULL, error);
   if (map == NULL)
     return NULL;
   builder b = {.map = map, .spec = spec, .seed = seed};
