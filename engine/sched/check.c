@@ -115,6 +115,8 @@ check_seq(const oct_engine *e, const oct_seq *s, GError **error) {
   const oct_kv_domain *d = &e->domains[s->domain];
   const oct_request *r = s->request;
   gboolean waits = s->state == OCT_SEQ_WAITING, runs = s->run_index != OCT_NO_INDEX;
+  if (s->exported && g_hash_table_lookup(e->exports, &r->id) != s)
+    BROKEN(SEQ_FORMAT " is exported and cannot be found", SEQ_ARGS(s));
   if (waits != (s->heap_index != OCT_NO_INDEX))
     BROKEN(SEQ_FORMAT " is%s in the queue", SEQ_ARGS(s), waits ? " not" : "");
   if (waits && d->queue.heap[s->heap_index] != s)

@@ -80,7 +80,9 @@ let_go(oct_engine *engine, oct_seq *seq) {
 void
 oct_seq_end(oct_engine *engine, oct_seq *seq, oct_end_reason reason) {
   oct_request *r = seq->request;
-  seq->exported = r->export_cache && (reason == OCT_END_STOP || reason == OCT_END_LENGTH);
+  /* Stopped before it ran it has nothing to leave. */
+  seq->exported = r->export_cache && (reason == OCT_END_STOP || reason == OCT_END_LENGTH) &&
+                  (seq->state == OCT_SEQ_RUNNING || seq->state == OCT_SEQ_PREEMPTING);
   engine->stats.exports += seq->exported;
   let_go(engine, seq);
   if (seq->copies == 0)

@@ -289,6 +289,11 @@ void oct_kv_free(oct_engine *engine);
 void oct_kv_reset_device(oct_engine *engine);
 /* Pages for `tokens` tokens in every page group, all or nothing. */
 gboolean oct_kv_grow(oct_engine *engine, oct_seq *seq, guint32 tokens);
+/* First page of group g that a token at `position` sees: 0 without a window. */
+guint32 oct_kv_first_seen(const oct_engine *engine, guint32 g, guint64 position);
+/* For a sequence that has none, the pages of tokens [0, tokens) that a token at `tokens` sees;
+ * there are so many. */
+void oct_kv_take_live(oct_engine *engine, oct_seq *seq, guint32 tokens);
 gboolean oct_kv_can_take(const oct_engine *engine, guint32 domain, guint32 pages, guint32 states);
 /* State slots of the sequence (one per state group), all or nothing. */
 gboolean oct_kv_take_state(oct_engine *engine, oct_seq *seq);

@@ -104,6 +104,24 @@ oct_kv_grow(oct_engine *engine, oct_seq *seq, guint32 tokens) {
   return TRUE;
 }
 
+void
+oct_kv_take_live(oct_engine *engine, oct_seq *seq, guint32 tokens) {
+  oct_kv_domain *d = &engine->domains[seq->domain];
+  guint32 n_pages = (tokens + engine->page_tokens - 1) / engine->page_tokens;
+  oct_assert(seq->n_pages == 0);
+  oct_seq_reserve_pages(engine, seq, n_pages);
+  for (guint32 g = 0; g < engine->n_groups; g++) {
+    if (engine->is_state[g])
+      continue;
+    seq->first_live[g] = oct_kv_first_seen(engine, g, tokens);
+    for (guint32 i = seq->first_live[g]; i < n_pages; i++) {
+      seq->table[g][i] = oct_pool_take(d->device[g]);
+      oct_assert(seq->table[g][i] != OCT_POOL_NONE);
+    }
+  }
+  seq->n_pages = n_pages;
+}
+
 gboolean
 oct_kv_take_state(oct_engine *engine, oct_seq *seq) {
   if (seq->has_state || engine->first_state_group < 0)
@@ -159,15 +177,20 @@ oct_kv_release_host(oct_engine *engine, oct_seq *seq) {
   seq->n_pages = 0;
 }
 
+guint32
+oct_kv_first_seen(const oct_engine *engine, guint32 g, guint64 position) {
+  guint32 window = engine->groups[g].window;
+  /* The token at `position` sees itself and the window - 1 before it. */
+  return window == 0 || position < window
+             ? 0
+             : (guint32)((position - window + 1) / engine->page_tokens);
+}
+
 void
 oct_kv_slide(oct_engine *engine, oct_seq *seq, guint32 position) {
   oct_kv_domain *d = &engine->domains[seq->domain];
   for (guint32 g = 0; g < engine->n_groups; g++) {
-    guint32 window = engine->groups[g].window;
-    if (window == 0 || position < window)
-      continue;
-    /* The token at `position` sees itself and the window - 1 before it. */
-    guint32 live = (position - window + 1) / engine->page_tokens;
+    guint32 live = oct_kv_first_seen(engine, g, position);
     if (live <= seq->first_live[g])
       continue;
     for (guint32 i = seq->first_live[g]; i < live; i++)
@@ -238,11 +261,7 @@ found(const oct_kv_domain *d, guint32 g, oct_hash128 hash, gboolean *on_host) {
 /* Pages below `pages` that group g needs for a continuation at page `pages`: [first, pages). */
 static guint32
 first_needed(const oct_engine *engine, guint32 g, guint32 pages) {
-  guint32 window = engine->groups[g].window;
-  guint64 position = (guint64)pages * engine->page_tokens;
-  if (window == 0 || position < window)
-    return 0;
-  return (guint32)((position - window + 1) / engine->page_tokens);
+  return oct_kv_first_seen(engine, g, (guint64)pages * engine->page_tokens);
 }
 
 /* What taking the hit costs each pool: items to load from the host, and cached ones that will be

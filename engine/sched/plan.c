@@ -548,12 +548,16 @@ static gboolean
 fits_with(oct_engine *engine, const oct_seq *seq, const oct_hit *hit, guint32 pages,
           guint32 reserve) {
   oct_kv_domain *d = &engine->domains[seq->domain];
+  const oct_seq *source = oct_pull_source(seq);
   for (guint32 g = 0; g < engine->n_groups; g++) {
     guint64 need = (guint64)hit->load[g] + hit->cached[g];
     if (engine->is_state[g])
       need = (seq->request->forked ? 1 : seq->request->n) + hit->cached[g];
     else if (seq->on_host)
       need = seq->n_pages - seq->first_live[g] + (guint64)reserve;
+    else if (source != NULL) /* what is pulled, and a page for what is computed on it */
+      need = (source->done + engine->page_tokens - 1) / engine->page_tokens -
+             oct_kv_first_seen(engine, g, source->done) + 1 + (guint64)reserve;
     else
       need += (guint64)pages - MIN(pages, hit->pages) + reserve;
     if (need > oct_pool_available(d->device[g])) {
@@ -570,7 +574,7 @@ admission_fits(oct_engine *engine, const oct_seq *seq, const oct_hit *hit) {
   const oct_kv_domain *d = &engine->domains[seq->domain];
   guint32 end = seq->target;
   /* Window groups give pages back as the prompt goes by: they are taken chunk by chunk. */
-  if ((engine->policy->admit_by_chunk || engine->has_windows) && oct_pull_source(seq) == NULL)
+  if (engine->policy->admit_by_chunk || engine->has_windows)
     end = MIN(end, hit->pages * engine->page_tokens + engine->tokens_left);
   guint32 pages = (end + engine->page_tokens - 1) / engine->page_tokens;
   guint32 reserve =

@@ -41,16 +41,13 @@ oct_pull_source(const oct_seq *seq) {
 void
 oct_pull_start(oct_engine *engine, oct_seq *seq, oct_seq *source, guint32 weight) {
   oct_kv_domain *d = &engine->domains[seq->domain];
-  gboolean taken = oct_kv_take_state(engine, seq) && oct_kv_grow(engine, seq, source->done);
+  gboolean taken = oct_kv_take_state(engine, seq);
   oct_assert(taken);
+  oct_kv_take_live(engine, seq, source->done);
   oct_transfer *t = oct_transfer_new(engine, OCT_TRANSFER_PULL, seq->domain, seq);
   for (guint32 g = 0; g < engine->n_groups; g++) {
     gboolean state = engine->is_state[g];
-    /* Pages that a sliding window has left behind are not there: give back what stands for them. */
-    for (guint32 i = 0; !state && i < source->first_live[g]; i++)
-      oct_pool_unref(d->device[g], seq->table[g][i], 0);
-    seq->first_live[g] = source->first_live[g];
-    for (guint32 i = seq->first_live[g]; i < (state ? 1 : seq->n_pages); i++) {
+    for (guint32 i = state ? 0 : seq->first_live[g]; i < (state ? 1 : seq->n_pages); i++) {
       oct_transfer_item it = {
           .group = g, .device = seq->table[g][i], .host = source->table[g][i], .index = i};
       g_array_append_val(t->items, it);

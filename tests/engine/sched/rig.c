@@ -64,7 +64,10 @@ static void
 close_engines(rig *r) {
   if (r->failure == NULL && r->on_finish != NULL)
     r->on_finish(r, r->user);
-  for (guint e = 0; e < r->n_engines && r->engines[e] != NULL; e++) {
+  /* The last first: one that others pull from outlives them. */
+  for (guint e = r->n_engines; e-- > 0;) {
+    if (r->engines[e] == NULL)
+      continue;
     oct_engine_get_stats(r->engines[e], &r->stats[e]);
     /* An engine that submits again at once after a breach is refused, and closes its instance
      * before the FATAL event that says what it did. */

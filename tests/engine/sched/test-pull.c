@@ -218,6 +218,60 @@ test_refuses(void) {
   tear_down(&p);
 }
 
+/* A decode engine whose window pool holds a window and a chunk: a long prompt's pull takes what its
+ * window still sees, no more. */
+static void
+test_small_window(void) {
+  oct_mock_options options;
+  oct_mock_options_default(&options);
+  options.shadow.check_leases = TRUE;
+  pools p;
+  set_up(&p, "window", &options);
+  oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
+  guint n = oct_model_groups(p.spec, p.r.configs[1].instance.kv_dtype, groups);
+  p.r.configs[1].max_num_seqs = p.r.configs[1].max_num_batched_tokens = 32;
+  for (guint g = 0; g < n; g++)
+    if (groups[g].window > 0)
+      p.r.configs[1].instance.memory.groups[g].n_device = (groups[g].window + 32 + 32 + 15) / 16;
+  rig_run(&p.r);
+  g_assert_cmpstr(p.r.failure, ==, NULL);
+  for (guint i = 0; i < N; i++) {
+    const rig_request *d = g_ptr_array_index(p.decodes, i);
+    g_assert_cmpuint(d->record.output_tokens, ==, 20);
+  }
+  g_assert_cmpuint(p.r.stats[1].pulls, ==, N);
+  tear_down(&p);
+}
+
+static void
+stop_all(rig *r, void *user) {
+  const guint64 *after = user;
+  for (guint i = 0; r->n_events >= *after && i < r->requests->len; i++) {
+    rig_request *q = rig_request_at(r, i);
+    if (q->id != 0 && q->n_ends == 0)
+      q->stopped |= oct_engine_stop(r->engines[q->engine], q->id, 0, r->now);
+  }
+}
+
+/* A prefill that is stopped before it has computed anything leaves nothing, and is freed. */
+static void
+test_stopped_prefill(void) {
+  for (guint64 after = 0; after < 30; after++) {
+    pools p;
+    set_up(&p, "llama", NULL);
+    p.r.configs[0].max_num_seqs = 1;
+    p.r.configs[0].max_num_batched_tokens = 64;
+    p.r.on_event = NULL;
+    p.r.on_turn = stop_all;
+    p.r.user = &after;
+    rig_run(&p.r);
+    g_assert_cmpstr(p.r.failure, ==, NULL);
+    for (guint i = 0; i < N; i++)
+      g_assert_cmpuint(rig_request_at(&p.r, i)->n_ends, ==, 1);
+    tear_down(&p);
+  }
+}
+
 int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
@@ -228,5 +282,7 @@ main(int argc, char **argv) {
   g_test_add_func("/sched/pull/cancel-leaves-nothing-on-either-engine", test_cancel);
   g_test_add_func("/sched/pull/a-lost-prefill-instance-is-not-the-decode's", test_lost_prefill);
   g_test_add_func("/sched/pull/refuses-an-export-that-could-go-on", test_refuses);
+  g_test_add_func("/sched/pull/a-pull-fits-where-its-window-does", test_small_window);
+  g_test_add_func("/sched/pull/a-stopped-prefill-leaves-nothing", test_stopped_prefill);
   return g_test_run();
 }
