@@ -2,9 +2,9 @@
  * tests of one part.
  *
  * Reading order: accept.c (limits), request.c (life cycle), queue.c (who waits), kv.c (pages,
- * slots, prefix hits), plan.c (one step), policy/ (in which order), commit.c (what a step brought),
- * transfer.c (host tier), fault.c (what goes wrong), forward.c (fast-forward), engine.c (the turn),
- * check.c (the books).
+ * slots, prefix hits), plan.c (one step), admit.c (who enters), policy/ (in which order), commit.c
+ * (what a step brought), transfer.c (host tier), fault.c (what goes wrong), forward.c
+ * (fast-forward), engine.c (the turn), check.c (the books).
  *
  * A sequence's numbers, all in tokens (n_out + in_flight_out <= max_out):
  *
@@ -342,6 +342,10 @@ void oct_seq_rewind(oct_seq *seq);
 /* Back to the queue, rewound. */
 void oct_seq_restart(oct_engine *engine, oct_seq *seq);
 void oct_preempt(oct_engine *engine, oct_seq *seq);
+/* Whether the sequence may have a slice in the step being built. */
+gboolean oct_plan_may_run(const oct_engine *engine, const oct_seq *seq);
+/* Its next prompt chunk, forking it where that is due; returns the tokens added. */
+guint32 oct_plan_prefill(oct_engine *engine, oct_seq *seq);
 /* i-th unfinished step, oldest first. */
 static inline oct_flight *
 oct_flight_at(oct_engine *engine, guint32 i) {
