@@ -3,8 +3,8 @@
  *
  * Reading order: accept.c (limits), request.c (life cycle), queue.c (who waits), kv.c (pages,
  * slots, prefix hits), plan.c (one step), admit.c (who enters), policy/ (in which order), commit.c
- * (what a step brought), transfer.c (host tier), fault.c (what goes wrong), forward.c
- * (fast-forward), engine.c (the turn), check.c (the books).
+ * (what a step brought), transfer.c (host tier), pull.c (other engines' caches), fault.c (what goes
+ * wrong), forward.c (fast-forward), engine.c (the turn), check.c (the books).
  *
  * A sequence's numbers, all in tokens (n_out + in_flight_out <= max_out):
  *
