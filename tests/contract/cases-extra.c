@@ -287,6 +287,10 @@ forward_stops_before_an_end(rig *r) {
     g_assert_cmpuint(n, <, 100);
   }
   g_assert_cmpuint(n, ==, 7);
+  /* It is as late as the last of them ended. */
+  g_assert_true(oct_world_next(r->world, last / 2, &event));
+  g_assert_cmpint(event.kind, ==, OCT_EVENT_TIMER);
+  g_assert_cmpint(event.time_ns, ==, last);
   g_assert_true(oct_world_next(r->world, OCT_TIME_NEVER, &event));
   g_assert_cmpint(event.kind, ==, OCT_EVENT_STEP_DONE);
   g_assert_cmpuint(event.number, ==, 9);
