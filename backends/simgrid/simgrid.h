@@ -57,13 +57,13 @@ gboolean oct_simgrid_lose(oct_world *world, guint gpu, oct_time at_ns,
 /* Traffic of others: bytes from one place to another, as one copy that queues behind nothing. KV
  * sent from a prefill to a decode instance is GPU to GPU. */
 typedef enum oct_place_kind { OCT_PLACE_GPU, OCT_PLACE_MEMORY } oct_place_kind;
-typedef struct oct_place {
+typedef struct oct_simgrid_place {
   oct_place_kind kind;
   guint index; /* GPU, or socket */
-} oct_place;
+} oct_simgrid_place;
 /* Returns a number for oct_simgrid_sent(), or 0 with *error. */
-guint oct_simgrid_send(oct_world *world, oct_place from, oct_place to, double bytes, oct_time at_ns,
-                       GError **error) G_GNUC_WARN_UNUSED_RESULT;
+guint oct_simgrid_send(oct_world *world, oct_simgrid_place from, oct_simgrid_place to, double bytes,
+                       oct_time at_ns, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* How long the transfer took; -1 while it has not ended. */
 gint64 oct_simgrid_sent(const oct_world *world, guint transfer);
 

@@ -418,7 +418,7 @@ transfer_now(oct_timer *timer) {
 
 /* The route between two places, or -1; *memory is the route of the HBM that it does not include. */
 static gint
-find_route(const oct_platform *p, oct_place from, oct_place to) {
+find_route(const oct_platform *p, oct_simgrid_place from, oct_simgrid_place to) {
   guint gpus = oct_platform_gpus(p), sockets = oct_platform_sockets(p);
   gboolean from_gpu = from.kind == OCT_PLACE_GPU, to_gpu = to.kind == OCT_PLACE_GPU;
   if (from.index >= (from_gpu ? gpus : sockets) || to.index >= (to_gpu ? gpus : sockets) ||
@@ -431,8 +431,8 @@ find_route(const oct_platform *p, oct_place from, oct_place to) {
 }
 
 guint
-oct_simgrid_send(oct_world *world, oct_place from, oct_place to, double bytes, oct_time at_ns,
-                 GError **error) {
+oct_simgrid_send(oct_world *world, oct_simgrid_place from, oct_simgrid_place to, double bytes,
+                 oct_time at_ns, GError **error) {
   sim_world *w = own_world(world);
   gint route = find_route(w->platform, from, to);
   if (route < 0 || !(bytes >= 0)) {

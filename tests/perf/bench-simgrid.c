@@ -50,7 +50,7 @@ static void
 keep_copying(oct_world *world) {
   for (guint gpu = 0; gpu < 8; gpu++) {
     for (guint direction = 0; direction < 2; direction++) {
-      oct_place device = {OCT_PLACE_GPU, gpu}, memory = {OCT_PLACE_MEMORY, gpu / 4};
+      oct_simgrid_place device = {OCT_PLACE_GPU, gpu}, memory = {OCT_PLACE_MEMORY, gpu / 4};
       if (oct_simgrid_send(world, direction == 0 ? device : memory,
                            direction == 0 ? memory : device, 1e15, 0, NULL) == 0)
         g_error("no copy");

@@ -290,10 +290,10 @@ far_body(oct_world *world, gpointer out) {
                                       0, &error);
   g_assert_true(scaled);
   for (guint i = 0; i < sender_count; i++)
-    ids[i] = oct_simgrid_send(world, (oct_place){OCT_PLACE_MEMORY, 1},
-                              (oct_place){OCT_PLACE_GPU, i}, bytes, 1000, &error);
-  guint local = oct_simgrid_send(world, (oct_place){OCT_PLACE_MEMORY, 0},
-                                 (oct_place){OCT_PLACE_GPU, 3}, bytes, 1000, &error);
+    ids[i] = oct_simgrid_send(world, (oct_simgrid_place){OCT_PLACE_MEMORY, 1},
+                              (oct_simgrid_place){OCT_PLACE_GPU, i}, bytes, 1000, &error);
+  guint local = oct_simgrid_send(world, (oct_simgrid_place){OCT_PLACE_MEMORY, 0},
+                                 (oct_simgrid_place){OCT_PLACE_GPU, 3}, bytes, 1000, &error);
   g_assert_no_error(error);
   oct_event event;
   g_assert_false(oct_world_next(world, OCT_TIME_NEVER, &event));

@@ -48,8 +48,8 @@ static guint
 send(oct_world *world, oct_place_kind from_kind, guint from, oct_place_kind to_kind, guint to,
      double bytes, oct_time at) {
   g_autoptr(GError) error = NULL;
-  guint id = oct_simgrid_send(world, (oct_place){from_kind, from}, (oct_place){to_kind, to}, bytes,
-                              at, &error);
+  guint id = oct_simgrid_send(world, (oct_simgrid_place){from_kind, from},
+                              (oct_simgrid_place){to_kind, to}, bytes, at, &error);
   g_assert_no_error(error);
   return id;
 }
