@@ -38,7 +38,8 @@ check_times(const oct_engine_config *c, GError **error) {
     gint64 ns;
   } times[] = {{"submit-lead", c->submit_lead_ns},
                {"decode-gap-max", c->decode_gap_max_ns},
-               {"step-deadline", c->step_deadline_ns}};
+               {"step-deadline", c->step_deadline_ns},
+               {"open-deadline", c->open_deadline_ns}};
   for (gsize i = 0; i < G_N_ELEMENTS(times); i++)
     if (times[i].ns < 0)
       REFUSE(OCT_ENGINE_ERROR_CONFIG, "%s %" G_GINT64_FORMAT " ns is below 0", times[i].name,

@@ -94,6 +94,7 @@ oct_engine_new(oct_world *world, const oct_engine_config *config, GError **error
   e->page_tokens = config->instance.block_size * config->instance.parallel.decode_context;
   e->next_id = e->next_number = e->next_ticket = 1;
   e->next_deadline_ns = OCT_TIME_NEVER;
+  e->now = world != NULL ? world->now_ns : 0;
   e->last_done_ns = 0;
   e->hash_key = (oct_hash_key){oct_mix64(config->seed), oct_mix64(config->seed + 1)};
   e->by_id = g_hash_table_new(g_int64_hash, g_int64_equal);
@@ -279,14 +280,18 @@ oct_engine_event(oct_engine *e, const oct_event *event) {
       e->reopen_attempts = 0;
     break;
   case OCT_EVENT_COPY_DONE:
+    e->copies_out -= e->copies_out > 0;
+    e->copy_progress_ns = e->now;
     if (!oct_residency_copied(e, event->number, event->failed != 0))
       oct_transfer_done(e, event->number, event->failed != 0);
     break;
   case OCT_EVENT_FAULT:
     oct_fault_handle(e, event->fault);
     break;
-  case OCT_EVENT_MASK_WANTED: /* no request of this engine asks for one */
   case OCT_EVENT_OPEN_PROGRESS:
+    e->open_progress_ns = e->now;
+    break;
+  case OCT_EVENT_MASK_WANTED: /* no request of this engine asks for one */
   case OCT_EVENT_TIMER:
   case OCT_EVENT_WAKE:
     break;
@@ -318,11 +323,28 @@ time_out(oct_engine *e) {
   return e->next_deadline_ns;
 }
 
+/* Every wait on the device has its deadline (invariant 6): when the earliest passes, and in *what,
+ * which that is. A step's and a copy's time counts from when the one before it ended, opening's
+ * from when it last told of its progress. */
 static oct_time
-step_deadline(oct_engine *e) {
-  if (e->n_flights == 0 || e->config.step_deadline_ns == 0)
-    return OCT_TIME_NEVER;
-  return MAX(oct_flight_at(e, 0)->submit_ns, e->last_done_ns) + e->config.step_deadline_ns;
+device_deadline(oct_engine *e, const char **what) {
+  oct_time first = OCT_TIME_NEVER;
+  gint64 limit = e->config.step_deadline_ns;
+  if (e->state == OCT_ENGINE_SERVING && limit > 0 && e->n_flights > 0) {
+    *what = "a step has not ended by its deadline";
+    first = MAX(oct_flight_at(e, 0)->submit_ns, e->last_done_ns) + limit;
+  }
+  if (e->state == OCT_ENGINE_SERVING && limit > 0 && e->copies_out > 0 &&
+      e->copy_progress_ns + limit < first) {
+    *what = "a copy has not ended by its deadline";
+    first = e->copy_progress_ns + limit;
+  }
+  gboolean opens = e->state == OCT_ENGINE_OPENING || e->state == OCT_ENGINE_RECOVERING;
+  if (opens && e->config.open_deadline_ns > 0) {
+    *what = "opening has not gone on by its deadline";
+    first = e->open_progress_ns + e->config.open_deadline_ns;
+  }
+  return first;
 }
 
 /* Submits what may be submitted. Returns when more may be. */
@@ -346,19 +368,20 @@ oct_engine_turn(oct_engine *e, oct_time now, oct_time horizon) {
   oct_engine_enter(e);
   e->now = MAX(e->now, now);
   oct_time wake = time_out(e);
-  if (e->state == OCT_ENGINE_SERVING) {
-    if (step_deadline(e) <= e->now)
-      oct_instance_lost(e, "a step has not ended by its deadline");
+  const char *what = NULL;
+  if (device_deadline(e, &what) <= e->now)
+    oct_instance_lost(e, what);
+  if (e->state == OCT_ENGINE_SERVING && e->lost[0] == '\0') {
     oct_transfer_retry(e);
     if (e->lost[0] == '\0' && oct_residency_ready(e))
       wake = MIN(wake, submit_steps(e, MIN(horizon, wake)));
     oct_residency_turn(e);
     if (e->has_host && e->lost[0] == '\0')
       oct_transfer_spill(e);
-    wake = MIN(wake, step_deadline(e));
   }
   if (e->lost[0] != '\0')
     oct_instance_recover(e, e->lost_fatal);
+  wake = MIN(wake, device_deadline(e, &what));
   oct_engine_leave(e);
   return wake;
 }

@@ -104,7 +104,8 @@ typedef struct oct_engine_config {
   /* stage-aware: once the last decode step is this long ago the next one decodes. What is in flight
    * by then ends first: tokens come up to 1 + run_ahead steps later. */
   gint64 decode_gap_max_ns;
-  gint64 step_deadline_ns; /* a step that takes longer has hung; 0 = none */
+  gint64 step_deadline_ns; /* a step, or a copy, that takes longer has hung; 0 = none */
+  gint64 open_deadline_ns; /* opening that tells of no progress for longer has hung; 0 = none */
   /* Times a request is run again after faults before it fails. A lost instance is reopened up to
    * once more often than that without a step that ends well in between. */
   guint32 retries_max;

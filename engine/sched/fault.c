@@ -129,6 +129,7 @@ oct_instance_recover(oct_engine *engine, gboolean fatal) {
     oct_world_close(engine->world, engine->instance);
   engine->instance = 0;
   engine->n_flights = 0;
+  engine->copies_out = 0;
   engine->next_number = 1;
   engine->completed = 0;
   engine->decode_step_ns = 0;
@@ -171,6 +172,7 @@ oct_instance_recover(oct_engine *engine, gboolean fatal) {
 
 gboolean
 oct_instance_open(oct_engine *engine, GError **error) {
+  engine->open_progress_ns = engine->now;
   return oct_world_open(engine->world, &engine->config.instance, &engine->instance, error);
 }
 

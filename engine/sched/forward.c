@@ -134,10 +134,13 @@ oct_forward_stretch(oct_engine *engine, oct_time horizon) {
     if (!bucket_fits(engine, crossing, n_crossing) ||
         (engine->has_host && oct_transfer_spill_wanted(engine, n_crossing)))
       break;
-    oct_time submit_ns = MAX(engine->now, oct_pace(engine));
+    oct_time submit_ns = MAX(engine->now, oct_pace(engine)), limit_ns = horizon;
+    if (engine->config.step_deadline_ns > 0)
+      limit_ns =
+          MIN(limit_ns, MAX(f->submit_ns, engine->last_done_ns) + engine->config.step_deadline_ns);
+    oct_forward ask = {.limit_ns = limit_ns, .submit_ns = submit_ns};
     oct_forwarded done;
-    if (!oct_world_forward(engine->world, engine->instance,
-                           &(oct_forward){.limit_ns = horizon, .submit_ns = submit_ns}, &done))
+    if (!oct_world_forward(engine->world, engine->instance, &ask, &done))
       break;
     steps++;
     for (guint32 i = 0; i < n_crossing; i++) {

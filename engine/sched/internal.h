@@ -227,6 +227,9 @@ struct oct_engine {
   oct_flight flights[OCT_DEPTH_MAX];
   guint32 first_flight, n_flights;
   oct_time last_done_ns;
+  guint32 copies_out;        /* tickets that the backend has taken and not ended */
+  oct_time copy_progress_ns; /* when the first of them was taken, or one ended since */
+  oct_time open_progress_ns; /* when opening began, or last told of its progress */
   gint64 decode_step_ns;     /* the last pure decode step's time */
   double mixed_ns_per_token; /* the last mixed step's */
 
@@ -384,6 +387,8 @@ gboolean oct_transfer_reload(oct_engine *engine, oct_seq *seq);
 oct_transfer *oct_transfer_new(oct_engine *engine, oct_transfer_kind kind, guint32 domain,
                                oct_seq *seq);
 void oct_transfer_start(oct_engine *engine, oct_transfer *transfer);
+/* The backend has taken a ticket; for the deadline. */
+void oct_transfer_sent(oct_engine *engine);
 void oct_transfer_done(oct_engine *engine, guint64 ticket, gboolean failed);
 void oct_transfer_spill(oct_engine *engine);
 /* Whether a turn might begin a spill once `taken` more pages of each pool have been taken. */

@@ -318,6 +318,11 @@ oct_kv_lookup(oct_engine *engine, oct_seq *seq, oct_hit *hit) {
   longest_hit(engine, seq, hit);
   if (hit->pages > 0)
     count_items(engine, seq, hit);
+  guint64 loads = 0;
+  for (guint32 g = 0; g < engine->n_groups; g++)
+    loads += hit->load[g];
+  if (loads > OCT_STEP_COPIES_MAX) /* more than one transfer takes: it is computed */
+    *hit = (oct_hit){0};
 }
 
 static void

@@ -84,6 +84,8 @@ start(oct_engine *engine, batch *b) {
   oct_submit submit =
       oct_world_copy(engine->world, engine->instance, b->ticket, b->copies, b->n, &error);
   b->pending = submit == OCT_SUBMIT_FULL;
+  if (submit == OCT_SUBMIT_OK)
+    oct_transfer_sent(engine);
   if (submit == OCT_SUBMIT_REFUSED)
     oct_instance_lost(engine, error->message);
 }

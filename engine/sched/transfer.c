@@ -35,6 +35,12 @@ oct_transfer_new(oct_engine *engine, oct_transfer_kind kind, guint32 domain, oct
 }
 
 void
+oct_transfer_sent(oct_engine *engine) {
+  if (engine->copies_out++ == 0)
+    engine->copy_progress_ns = engine->now;
+}
+
+void
 oct_transfer_start(oct_engine *engine, oct_transfer *t) {
   gboolean to_host = t->kind == OCT_TRANSFER_OFFLOAD || t->kind == OCT_TRANSFER_SPILL;
   g_array_set_size(engine->copies, 0);
@@ -68,6 +74,8 @@ oct_transfer_start(oct_engine *engine, oct_transfer *t) {
                             &error);
   }
   t->pending = submit == OCT_SUBMIT_FULL;
+  if (submit == OCT_SUBMIT_OK)
+    oct_transfer_sent(engine);
   if (submit != OCT_SUBMIT_REFUSED)
     return;
   /* The peer may be lost before its engine hears of it; were it this instance, its fault says so.
@@ -90,10 +98,11 @@ oct_transfer_retry(oct_engine *engine) {
 /* ---------------------------------------------------------------- offload */
 
 /* Whether the host has room for the sequence: items it has already (by content) need none, but
- * cached ones among them stop being available. */
+ * cached ones among them stop being available. And whether one transfer can bring it back. */
 static gboolean
 host_has_room(oct_engine *engine, oct_seq *seq) {
   oct_kv_domain *d = &engine->domains[seq->domain];
+  guint64 items = 0;
   for (guint32 g = 0; g < engine->n_groups; g++) {
     if (d->host[g] == NULL)
       return FALSE;
@@ -106,7 +115,8 @@ host_has_room(oct_engine *engine, oct_seq *seq) {
                           : OCT_POOL_NONE;
       need += there == OCT_POOL_NONE || oct_pool_state(d->host[g], there) == OCT_ITEM_CACHED;
     }
-    if (need > oct_pool_available(d->host[g]))
+    items += n;
+    if (need > oct_pool_available(d->host[g]) || items > OCT_STEP_COPIES_MAX)
       return FALSE;
   }
   return TRUE;

@@ -241,6 +241,44 @@ test_hang(void) {
   scene_clear(&s);
 }
 
+/* So is a copy, and opening that tells of nothing. */
+static void
+test_copy_hangs(void) {
+  scene s;
+  scene_init(&s, "llama", 12, 64);
+  s.config.step_deadline_ns = 200 * MS;
+  inject(&s, OCT_INJECT_COPY_LATE, 1, 2);
+  s.fault.late_ns = G_GINT64_CONSTANT(1000000000000);
+  for (guint i = 0; i < 4; i++)
+    (void)scene_ask(&s, i, 60, 40);
+  scene_run(&s);
+  g_assert_cmpuint(scene_stats(&s)->lost, ==, 1);
+  for (guint i = 0; i < 4; i++) {
+    const rig_request *q = rig_request_at(&s.rig, i);
+    g_assert_cmpint(q->record.reason, ==, OCT_END_LENGTH);
+    g_assert_cmpint(q->record.ended_ns, <, 1000 * MS);
+  }
+  scene_clear(&s);
+}
+
+static void
+test_opening_hangs(void) {
+  for (int tells = 0; tells < 2; tells++) {
+    scene s;
+    scene_init(&s, "llama", 64, 0);
+    s.config.open_deadline_ns = 300 * MS;
+    s.mock.n_phases = tells ? 4 : 1;
+    for (guint i = 0; i < s.mock.n_phases; i++)
+      s.mock.phases[i] = (oct_mock_phase){"weights", tells ? 250 * MS : 1000 * MS};
+    rig_request *a = scene_ask(&s, 1, 20, 4);
+    scene_run(&s);
+    g_assert_cmpint(a->record.reason, ==, tells ? OCT_END_LENGTH : OCT_END_FAILED);
+    if (!tells)
+      g_assert_cmpint(a->record.ended_ns, ==, 300 * MS * (s.config.retries_max + 2));
+    scene_clear(&s);
+  }
+}
+
 /* The world is lost: nobody waits for ever. */
 static void
 test_fatal(void) {
@@ -333,6 +371,8 @@ main(int argc, char **argv) {
   g_test_add_func("/sched/fault/an-instance-that-never-works-is-given-up", test_given_up);
   g_test_add_func("/sched/fault/opening-is-tried-again", test_opening);
   g_test_add_func("/sched/fault/a-hang-is-found-by-the-deadline", test_hang);
+  g_test_add_func("/sched/fault/a-copy-that-hangs-is-found-too", test_copy_hangs);
+  g_test_add_func("/sched/fault/opening-that-tells-nothing-is-found-too", test_opening_hangs);
   g_test_add_func("/sched/fault/a-lost-world-fails-everybody", test_fatal);
   g_test_add_func("/sched/fault/a-copy-that-nobody-asked-for-loses-the-instance", test_ticket);
   g_test_add_func("/sched/fault/a-result-that-does-not-fit-loses-the-instance", test_spoilt_result);
