@@ -9,8 +9,8 @@
  * (state: along its heads; DCP: along its tokens) into parts of one size, each held by one rank or
  * by several alike. A rank that receives asks for what its own cut covers of each, so ranks of
  * equal layouts pair up, and with other tensor or pipeline sizes every rank sends and receives
- * alike. Of several that hold a part it asks the one in its own place: a group that every rank
- * holds whole (MLA without DCP) comes once per rank, from as many ranks as there are.
+ * alike. Those that hold the same part give it by turns: a group that every rank holds whole (MLA
+ * without DCP) comes once to each rank, from as many as there are.
  */
 #include "backends/simgrid/internal.h"
 
@@ -56,13 +56,10 @@ part_count(const sim_instance *in, guint32 group, guint32 stage) {
   return (guint32)CLAMP(in->once_bytes[group][stage] / unit + 0.5, 1, in->config.parallel.tensor);
 }
 
-/* A tensor rank that holds part `part` of `n_parts`: the one in the place of rank `asking` of
- * `n_asking` if that does. */
+/* The tensor rank that gives part `part` of `n_parts` to rank `asking`: those that hold it take
+ * turns, so that in equal layouts it is the one in the same place. */
 static guint32
-holder(guint32 n_ranks, guint32 n_parts, guint32 part, guint32 asking, guint32 n_asking) {
-  guint32 paired = asking * n_ranks / n_asking;
-  if (paired * n_parts / n_ranks == part)
-    return paired;
+holder(guint32 n_ranks, guint32 n_parts, guint32 part, guint32 asking) {
   guint32 first = (part * n_ranks + n_parts - 1) / n_parts;
   guint32 end = ((part + 1) * n_ranks + n_parts - 1) / n_parts;
   return first + asking % (end - first);
@@ -89,7 +86,7 @@ add_rank(const share *s, guint32 t) {
     guint32 begin = MAX(own * n_from, i * n), end = MIN((own + 1) * n_from, (i + 1) * n);
     if (begin >= end)
       continue;
-    guint32 sender = holder(from->tensor, n_from, i, t, p->tensor);
+    guint32 sender = holder(from->tensor, n_from, i, t);
     sender = oct_cost_rank(from, s->peer_stage, s->op->peer_domain, sender);
     guint16 source = peer->ranks[sender].device;
     double bytes = s->bytes * (end - begin) / n_from;

@@ -32,23 +32,30 @@ end(sim_rig *rig) {
   sim_rig_clear(rig);
 }
 
-/* n items of a group, from item `from` on to item `to` on. */
+/* n items of a group, from item `from` on to item `to` on; in both instances of this domain. */
 static void
-pull_group(sim_rig *rig, const sim_rig *peer, guint64 ticket, guint32 group, guint32 from,
-           guint32 to, guint32 n) {
+pull_domain(sim_rig *rig, const sim_rig *peer, guint64 ticket, guint32 domain, guint32 group,
+            guint32 from, guint32 to, guint32 n) {
   g_autoptr(GError) error = NULL;
   g_autofree oct_copy *copies = g_new0(oct_copy, n);
   gboolean state = rig->groups[group].kind == OCT_ATTENTION_KDA;
   for (guint32 i = 0; i < n; i++)
     copies[i] = (oct_copy){.kind = state ? OCT_COPY_STATE : OCT_COPY_PAGE,
                            .order = OCT_COPY_BESIDE,
+                           .domain = (guint16)domain,
                            .group = (guint16)group,
                            .from = from + i,
                            .to = to + i};
   oct_submit answer =
-      oct_world_pull(rig->world, rig->instance, peer->instance, 0, ticket, copies, n, &error);
+      oct_world_pull(rig->world, rig->instance, peer->instance, domain, ticket, copies, n, &error);
   g_assert_no_error(error);
   g_assert_cmpint(answer, ==, OCT_SUBMIT_OK);
+}
+
+static void
+pull_group(sim_rig *rig, const sim_rig *peer, guint64 ticket, guint32 group, guint32 from,
+           guint32 to, guint32 n) {
+  pull_domain(rig, peer, ticket, 0, group, from, to, n);
 }
 
 static oct_time
@@ -279,8 +286,8 @@ typedef struct spread_case {
   const char *model;
   guint32 group;
   guint8 from[2], to[2]; /* tensor, pipeline */
-  /* Of the whole: what each GPU sends and receives, and the time as so many bytes and copies alone;
-   * 0 copies = the senders' links are shared, and not compared. */
+  /* Of the whole: what each GPU sends (0 = not all alike) and receives, and the time as so many
+   * copies alone of so many bytes; 0 copies = the senders' links are shared, and not compared. */
   double sends, gets, longest;
   guint8 copies;
 } spread_case;
@@ -302,7 +309,8 @@ spread_body(oct_world *world, gpointer out G_GNUC_UNUSED) {
   for (guint gpu = 0; gpu < n_from + n_to; gpu++) {
     gboolean sender = gpu < n_from;
     double bytes = moved(world, gpu, sender ? "nv-up" : "nv-down");
-    g_assert_cmpfloat_with_epsilon(bytes, whole * (sender ? c->sends : c->gets), whole * 1e-9);
+    if (!sender || c->sends > 0)
+      g_assert_cmpfloat_with_epsilon(bytes, whole * (sender ? c->sends : c->gets), whole * 1e-9);
     g_assert_cmpfloat_with_epsilon(moved(world, gpu, sender ? "nv-down" : "nv-up"), 0, 1);
   }
   if (c->copies > 0)
@@ -324,14 +332,39 @@ test_spread(void) {
       {"llama-3.1-8b", 0, {2, 2}, {4, 1}, 1. / 4, 1. / 4, 1. / 8, 2},
       {"llama-3.1-8b", 0, {4, 1}, {2, 2}, 1. / 4, 1. / 4, 1. / 8, 2},
       {"llama-3.1-8b", 0, {2, 2}, {2, 2}, 1. / 4, 1. / 4, 1. / 4, 1},
-      /* Latent pages, whole on every rank: once to each, from whoever is in its place. */
+      /* Latent pages, whole on every rank: once to each, from one. */
       {"kimi-linear-48b-a3b", 1, {2, 1}, {4, 1}, 2, 1, 0, 0},
+      {"kimi-linear-48b-a3b", 1, {4, 1}, {2, 1}, 0, 1, 1, 1},
       {"kimi-linear-48b-a3b", 1, {4, 1}, {4, 1}, 1, 1, 1, 1},
   };
   for (guint i = 0; i < G_N_ELEMENTS(cases); i++) {
     spread = &cases[i];
     in_both_modes("b300-hgx8", spread_body);
   }
+}
+
+/* Each domain has GPUs of its own. */
+static void
+domains_body(oct_world *world, gpointer out G_GNUC_UNUSED) {
+  sim_rig from, to;
+  oct_parallel parallel = layout(2, 1);
+  parallel.data = 2;
+  open_on(&from, world, "llama-3.1-8b", parallel, 0);
+  open_on(&to, world, "llama-3.1-8b", parallel, 4);
+  pull_domain(&to, &from, 1, 1, 0, 0, 0, 10);
+  (void)wait_pull(&to, 1, 0);
+  double part = page_bytes(&to, 0, 10) / 2;
+  for (guint gpu = 0; gpu < 4; gpu++) {
+    g_assert_cmpfloat_with_epsilon(moved(world, gpu, "nv-up"), gpu < 2 ? 0 : part, 1);
+    g_assert_cmpfloat_with_epsilon(moved(world, 4 + gpu, "nv-down"), gpu < 2 ? 0 : part, 1);
+  }
+  end(&to);
+  end(&from);
+}
+
+static void
+test_domains(void) {
+  in_both_modes("b300-hgx8", domains_body);
 }
 
 /* ---------------------------------------------------------------- beside steps */
@@ -473,6 +506,13 @@ chain_body(oct_world *world, gpointer out G_GNUC_UNUSED) {
   g_assert_cmpint(oct_world_copy(world, to.instance, 3, &away, 1, &error), ==, OCT_SUBMIT_OK);
   oct_time pulled = wait_pull(&to, 2, 0);
   gint64 took = sim_rig_wait_copy(&to, 3) - pulled;
+  g_assert_cmpint(ABS(took - alone), <=, 1);
+  /* It waits no longer when the pull fails. */
+  pull_group(&to, &from, 4, 0, 0, 5, 1);
+  g_assert_cmpint(oct_world_copy(world, to.instance, 5, &away, 1, &error), ==, OCT_SUBMIT_OK);
+  begin = now(&to);
+  sim_rig_close(&from);
+  took = sim_rig_wait_copy(&to, 5) - begin;
   g_assert_cmpint(ABS(took - alone), <=, 1);
   end(&to);
   end(&from);
@@ -634,6 +674,7 @@ main(int argc, char **argv) {
   g_test_add_func("/simgrid/pulls/in-pairs-follow-the-routes", test_pairs);
   g_test_add_func("/simgrid/pulls/bring-each-rank-what-it-holds-once", test_replicas);
   g_test_add_func("/simgrid/pulls/spread-evenly-over-other-layouts", test_spread);
+  g_test_add_func("/simgrid/pulls/stay-in-their-domains", test_domains);
   g_test_add_func("/simgrid/pulls/slow-a-large-all-reduce-only", test_beside);
   g_test_add_func("/simgrid/pulls/are-not-skipped-over", test_forward);
   g_test_add_func("/simgrid/pulls/wait-for-after-copies-of-both", test_after);
