@@ -47,23 +47,29 @@ oct_float_from_bf16(guint16 code) {
   return oct_float_of_bits((guint32)code << 16);
 }
 
+/* a where the condition holds, else b: without a branch, so that loops over these conversions are
+ * vectorised. */
+static inline guint32
+oct_bits_select(gboolean condition, guint32 a, guint32 b) {
+  guint32 mask = 0u - (guint32)condition;
+  return (a & mask) | (b & ~mask);
+}
+
 static inline float
 oct_float_from_f16(guint16 code) {
   guint32 sign = (guint32)(code & 0x8000) << 16, rest = code & 0x7fff;
-  float subnormal = (float)rest * 0x1p-24f;
-  guint32 normal = (rest << 13) + ((127 - 15) << 23);
-  guint32 special = (rest << 13) | 0x7f800000;
-  guint32 bits = rest >= 0x7c00 ? special : rest < 0x0400 ? oct_bits_of_float(subnormal) : normal;
-  return oct_float_of_bits(bits | sign);
+  guint32 subnormal = oct_bits_of_float((float)(gint32)rest * 0x1p-24f);
+  /* Infinity and NaN have the largest exponent, which becomes float32's. */
+  guint32 normal = (rest << 13) + oct_bits_select(rest >= 0x7c00, 224u << 23, 112u << 23);
+  return oct_float_of_bits(oct_bits_select(rest < 0x0400, subnormal, normal) | sign);
 }
 
 static inline float
 oct_float_from_e4m3(guint8 code) {
   guint32 sign = (guint32)(code & 0x80) << 24, rest = code & 0x7f;
-  float subnormal = (float)rest * 0x1p-9f;
-  guint32 normal = (rest << 20) + ((127 - 7) << 23);
-  guint32 bits = rest == 0x7f ? 0x7fc00000 : rest < 0x08 ? oct_bits_of_float(subnormal) : normal;
-  return oct_float_of_bits(bits | sign);
+  guint32 subnormal = oct_bits_of_float((float)(gint32)rest * 0x1p-9f);
+  guint32 normal = oct_bits_select(rest == 0x7f, 0x7fc00000, (rest << 20) + (120u << 23));
+  return oct_float_of_bits(oct_bits_select(rest < 0x08, subnormal, normal) | sign);
 }
 
 static inline float
@@ -74,8 +80,8 @@ oct_float_from_e5m2(guint8 code) {
 /* 2^(code - 127); 0xff is NaN. Code 0, 2^-127, is subnormal in float32. */
 static inline float
 oct_float_from_e8m0(guint8 code) {
-  guint32 bits = (guint32)code << 23;
-  return oct_float_of_bits(code == 0 ? 0x00400000 : code == 0xff ? 0x7fc00000 : bits);
+  guint32 bits = oct_bits_select(code == 0, 0x00400000, (guint32)code << 23);
+  return oct_float_of_bits(oct_bits_select(code == 0xff, 0x7fc00000, bits));
 }
 
 /* A 4-bit float of 1-2-1: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives. */

@@ -35,7 +35,6 @@ zero_at(const oct_int4 *w, guint64 row, guint64 group) {
   return (gint)((w->zeros[word] >> 4 * place & 15) + w->zero_offset);
 }
 
-/* Scale and zero of a row's groups change along it; `group_of` looks them up once per run. */
 static guint64
 group_of(const oct_int4 *w, guint64 column) {
   return w->order != NULL ? (guint64)w->order[column] : column / w->group;
@@ -46,20 +45,22 @@ static void
 awq_rows(const oct_int4 *w, guint64 first, guint64 n, float *restrict out) {
   guint64 stride = w->rows / WORD;
   const guint32 *words = w->codes + first / WORD;
-  float scales[WORD];
-  gint zeros[WORD];
   oct_assert(n <= WORD - first % WORD && w->order == NULL);
-  for (guint64 start = 0; start < w->columns; start += w->group) {
+  for (guint64 start = 0; start < w->columns; start += w->group)
     for (guint64 j = 0; j < n; j++) {
-      scales[j] = scale_at(w, first + j, start / w->group);
-      zeros[j] = zero_at(w, first + j, start / w->group);
+      float scale = scale_at(w, first + j, start / w->group), *o = out + j * w->columns;
+      gint zero = zero_at(w, first + j, start / w->group);
+      guint shift = 4u * awq_place[(first + j) % WORD];
+      for (guint64 k = start; k < start + w->group; k++)
+        o[k] = (float)((gint)(words[k * stride] >> shift & 15) - zero) * scale;
     }
-    for (guint64 k = start; k < start + w->group; k++)
-      for (guint64 j = 0; j < n; j++) {
-        gint code = (gint)(words[k * stride] >> 4 * awq_place[(first + j) % WORD] & 15);
-        out[j * w->columns + k] = (float)(code - zeros[j]) * scales[j];
-      }
-  }
+}
+
+/* The eight columns of a word, which share a scale. */
+static void
+spread_word(guint32 word, gint zero, float scale, float *restrict out) {
+  for (guint j = 0; j < WORD; j++)
+    out[j] = (float)((gint)(word >> 4 * j & 15) - zero) * scale;
 }
 
 /* Eight codes of a word belong to eight neighbouring columns of one row (GPTQ, compressed-tensors).
@@ -69,17 +70,18 @@ column_words_row(const oct_int4 *w, guint64 row, float *restrict out) {
   gboolean packed = w->layout == OCT_INT4_PACKED;
   guint64 stride = packed ? 1 : w->rows;
   const guint32 *words = w->codes + (packed ? row * (w->columns / WORD) : row);
-  guint64 group = G_MAXUINT64;
-  float scale = 0;
-  gint zero = 0;
-  for (guint64 k = 0; k < w->columns; k++) {
-    guint64 its_group = group_of(w, k);
-    if (its_group != group) {
-      group = its_group;
-      scale = scale_at(w, row, group);
-      zero = zero_at(w, row, group);
+  if (w->order == NULL && w->group % WORD == 0) {
+    for (guint64 k = 0; k < w->columns; k += WORD) {
+      guint64 group = k / w->group;
+      spread_word(words[k / WORD * stride], zero_at(w, row, group), scale_at(w, row, group),
+                  out + k);
     }
-    out[k] = (float)((gint)(words[k / WORD * stride] >> 4 * (k % WORD) & 15) - zero) * scale;
+    return;
+  }
+  for (guint64 k = 0; k < w->columns; k++) {
+    guint64 group = group_of(w, k);
+    gint code = (gint)(words[k / WORD * stride] >> 4 * (k % WORD) & 15);
+    out[k] = (float)(code - zero_at(w, row, group)) * scale_at(w, row, group);
   }
 }
 

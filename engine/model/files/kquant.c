@@ -64,12 +64,13 @@ oct_block_q6_k(const guint8 *restrict in, float *restrict out) {
   const guint8 *low = in, *high = in + 128;
   const gint8 *scales = (const gint8 *)in + 192;
   float d = oct_float_from_f16(oct_load_u16(in + 208));
-  for (guint half = 0; half < 2; half++)
-    for (guint k = 0; k < 4; k++)
-      for (guint i = 0; i < 32; i++) {
-        guint bits = (low[half * 64 + (k & 1) * 32 + i] >> (k / 2) * 4 & 15u) |
-                     (high[half * 32 + i] >> k * 2 & 3u) << 4;
-        float step = d * (float)scales[half * 8 + k * 2 + i / 16];
-        out[half * 128 + k * 32 + i] = step * (float)((gint)bits - 32);
-      }
+  for (guint run = 0; run < 16; run++) { /* of 16 elements, which share a scale */
+    guint half = run / 8, k = run / 2 % 4, start = run % 2 * 16;
+    const guint8 *l = low + half * 64 + (k & 1) * 32 + start, *h = high + half * 32 + start;
+    float step = d * (float)scales[run], *o = out + run * 16;
+    for (guint i = 0; i < 16; i++) {
+      gint bits = (l[i] >> (k / 2) * 4 & 15) | (h[i] >> k * 2 & 3) << 4;
+      o[i] = step * (float)(bits - 32);
+    }
+  }
 }
