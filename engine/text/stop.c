@@ -104,9 +104,9 @@ release(oct_stop_matcher *matcher, gsize keep, GString *out) {
   g_string_erase(matcher->held, 0, (gssize)n);
 }
 
-int
-oct_stop_push(const oct_stop_set *set, oct_stop_matcher *matcher, const char *text, gsize size,
-              gboolean armed, gboolean include, GString *out) {
+static int
+scan(const oct_stop_set *set, oct_stop_matcher *matcher, const char *text, gsize size,
+     gboolean armed, gboolean include, gsize *taken, GString *out) {
   if (matcher->held == NULL)
     matcher->held = g_string_new(NULL);
   for (gsize i = 0; i < size; i++) {
@@ -118,11 +118,26 @@ oct_stop_push(const oct_stop_set *set, oct_stop_matcher *matcher, const char *te
     release(matcher, include ? 0 : set->sizes[ends], out);
     g_string_truncate(matcher->held, 0);
     matcher->node = OCT_TRIE_ROOT;
+    *taken = i + 1;
     return ends;
   }
   g_string_append_len(matcher->held, text, (gssize)size);
   release(matcher, set->nodes[matcher->node].depth, out);
+  *taken = size;
   return -1;
+}
+
+int
+oct_stop_push(const oct_stop_set *set, oct_stop_matcher *matcher, const char *text, gsize size,
+              gboolean armed, gboolean include, GString *out) {
+  gsize taken;
+  return scan(set, matcher, text, size, armed, include, &taken, out);
+}
+
+int
+oct_stop_scan(const oct_stop_set *set, oct_stop_matcher *matcher, const char *text, gsize size,
+              gsize *taken, GString *out) {
+  return scan(set, matcher, text, size, TRUE, FALSE, taken, out);
 }
 
 void

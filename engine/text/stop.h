@@ -36,6 +36,10 @@ void oct_stop_clear(oct_stop_matcher *matcher);
  * this piece is text like any other. */
 int oct_stop_push(const oct_stop_set *set, oct_stop_matcher *matcher, const char *text, gsize size,
                   gboolean armed, gboolean include, GString *out);
+/* The same for parsers, which go on after a match: takes in text up to and with the first string
+ * that ends in it, and says how much that is. The string is not part of what is appended. */
+int oct_stop_scan(const oct_stop_set *set, oct_stop_matcher *matcher, const char *text, gsize size,
+                  gsize *taken, GString *out);
 /* The text has ended otherwise: appends what was held back. */
 void oct_stop_finish(oct_stop_matcher *matcher, GString *out);
 
