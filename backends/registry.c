@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "backends/cpu/cpu.h"
 #include "backends/fault/fault.h"
 #include "backends/mock/mock.h"
 #include "backends/record/record.h"
@@ -373,6 +374,54 @@ make_remote(const key_list *keys, const char *inner, GError **error) {
   return oct_remote_world_new(make_described, (void *)(gsize)inner, &o, error);
 }
 
+/* ---------------------------------------------------------------- cpu */
+
+static const oct_backend_key cpu_keys[] = {
+    {"model", "checkpoint file or folder (default: random weights in the shapes of the model)"},
+    {"format", "auto, safetensors or gguf (default auto)"},
+    {"seed", "of random weights (default 1)"},
+    {"threads", "of an instance, 0 = one per processor (default 0)"},
+    {"kv", "float32 or bfloat16: the cache's storage (default float32)"},
+    {"weights", "stored, or float32: expanded when they are loaded (default stored)"},
+    {"latents", "absorbed or expanded form of latent attention (default absorbed)"},
+    {"clock", "real or virtual (default real)"},
+    {"fixed_ns", "virtual clock: time of a step (default 1000000)"},
+    {"token_ns", "virtual clock: and for each token (default 10000)"},
+    {"copy_ns", "virtual clock: to copy a page or state (default 10000)"},
+    {NULL, NULL}};
+
+static oct_world *
+make_cpu(const key_list *keys, const char *inner, GError **error) {
+  static const char *const formats[] = {"auto", "safetensors", "gguf", NULL};
+  static const char *const kvs[] = {"float32", "bfloat16", NULL};
+  static const char *const weights[] = {"stored", "float32", NULL};
+  static const char *const latents[] = {"absorbed", "expanded", NULL};
+  static const char *const clocks[] = {"real", "virtual", NULL};
+  static const oct_load_format load[] = {OCT_LOAD_AUTO, OCT_LOAD_SAFETENSORS, OCT_LOAD_GGUF};
+  (void)inner;
+  oct_cpu_options o;
+  oct_cpu_options_default(&o);
+  guint format = 0, kv = 0, weight = 0, latent = 0, clock = 0;
+  o.model = value_of(keys, "model");
+  if (!take_word(keys, "format", formats, &format, error) ||
+      !take_u64(keys, "seed", &o.seed, error) ||
+      !take_u32(keys, "threads", 256, &o.threads, error) ||
+      !take_word(keys, "kv", kvs, &kv, error) ||
+      !take_word(keys, "weights", weights, &weight, error) ||
+      !take_word(keys, "latents", latents, &latent, error) ||
+      !take_word(keys, "clock", clocks, &clock, error) ||
+      !take_i64(keys, "fixed_ns", 1, HOUR_NS, &o.fixed_ns, error) ||
+      !take_i64(keys, "token_ns", 0, 1000000000, &o.token_ns, error) ||
+      !take_i64(keys, "copy_ns", 1, 1000000000, &o.copy_ns, error))
+    return NULL;
+  o.format = load[format];
+  o.kv = kv == 1 ? OCT_KV_BF16 : OCT_KV_F32;
+  o.expand = weight == 1;
+  o.expanded_latents = latent == 1;
+  o.clock = clock == 1 ? OCT_CLOCK_VIRTUAL : OCT_CLOCK_REAL;
+  return oct_cpu_world_new(&o, error);
+}
+
 /* ---------------------------------------------------------------- the table */
 
 static const struct {
@@ -380,6 +429,8 @@ static const struct {
   oct_world *(*make)(const key_list *keys, const char *inner, GError **error);
 } backends[] = {
     {{"mock", "no device: deterministic tokens, times from a table", FALSE, mock_keys}, make_mock},
+    {{"cpu", "real tokens from real weights, on this machine's processors", FALSE, cpu_keys},
+     make_cpu},
     {{"fault", "goes wrong, by seed or by script", TRUE, fault_keys}, make_fault},
     {{"record", "writes every call and event to a file", TRUE, record_keys}, make_record},
     {{"replay", "answers from a recording", FALSE, replay_keys}, make_replay},

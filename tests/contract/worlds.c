@@ -19,6 +19,9 @@ const contract_world contract_worlds[] = {
     {"fault-real", "fault:rate=0@", REAL, TRUE, FALSE},
     {"remote", "remote@", REAL, TRUE, FALSE},
     {"record", "record:file=FILE@", "mock", TRUE, FALSE},
+    {"cpu", "", "cpu:threads=2", FALSE, FALSE},
+    {"cpu-virtual", "", "cpu:threads=1,clock=virtual", FALSE, FALSE},
+    {"remote-cpu", "remote@", "cpu:threads=1", FALSE, FALSE},
 #ifdef HAVE_SIMGRID
     {"simgrid", "", "simgrid:node=b300-hgx8", TRUE, TRUE},
     {"simgrid-exact", "", "simgrid:node=b300-hgx8,exact=1", TRUE, TRUE},

@@ -1,0 +1,415 @@
+#include "backends/cpu/model.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "engine/backend.h"
+#include "engine/base/assert.h"
+
+static gboolean refuse(GError **error, const char *format, ...) G_GNUC_PRINTF(2, 3);
+
+static gboolean
+refuse(GError **error, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  if (error != NULL)
+    *error = g_error_new_valist(OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG, format, args);
+  va_end(args);
+  return FALSE;
+}
+
+/* ---------------------------------------------------------------- what is computed */
+
+gboolean
+oct_cpu_model_supports(const oct_model_spec *spec, GError **error) {
+  if (spec->attn_res_block > 0)
+    return refuse(error, "%s: attention residuals are not computed", spec->name);
+  if (spec->activation == OCT_ACTIVATION_SITU)
+    return refuse(error, "%s: the activation SiTU is not computed", spec->name);
+  if (spec->numerics.rope_scaling == OCT_ROPE_SCALING_OTHER)
+    return refuse(error, "%s: rope scaling of another kind than linear, llama3 or yarn",
+                  spec->name);
+  for (guint32 i = 0; i < spec->n_attention; i++) {
+    const oct_attention_spec *a = &spec->attention[i];
+    guint32 rotated = a->kind == OCT_ATTENTION_MLA ? a->qk_rope : a->head_dim;
+    if (a->output_gate)
+      return refuse(error, "%s: gated latent attention is not computed", spec->name);
+    if (a->kind != OCT_ATTENTION_KDA && spec->rope_theta > 0 && rotated % 2 != 0)
+      return refuse(error, "%s: rotary positions on %u elements, which is odd", spec->name,
+                    rotated);
+  }
+  for (guint32 i = 0; i < spec->n_ffn; i++)
+    if (spec->ffn[i].kind == OCT_FFN_LATENT_MOE)
+      return refuse(error, "%s: experts on a latent are not computed", spec->name);
+  return TRUE;
+}
+
+/* Sizes that the engine's plan and the weights must agree on. */
+static gboolean
+check_same(const oct_model_spec *found, const oct_model_spec *wanted, GError **error) {
+  oct_layer_group a[OCT_MODEL_GROUPS_MAX], b[OCT_MODEL_GROUPS_MAX];
+  guint n = oct_model_groups(found, OCT_DTYPE_BF16, a);
+  gboolean same = found->vocab == wanted->vocab && found->hidden == wanted->hidden &&
+                  found->n_layers == wanted->n_layers &&
+                  n == oct_model_groups(wanted, OCT_DTYPE_BF16, b);
+  for (guint i = 0; same && i < n; i++)
+    same = a[i].kind == b[i].kind && a[i].n_layers == b[i].n_layers && a[i].window == b[i].window &&
+           a[i].token_bytes == b[i].token_bytes && a[i].state_bytes == b[i].state_bytes;
+  for (guint32 l = 0; same && l < found->n_layers; l++)
+    same =
+        found->layers[l].attention == wanted->layers[l].attention &&
+        found->ffn[found->layers[l].ffn].n_experts == wanted->ffn[wanted->layers[l].ffn].n_experts;
+  if (same)
+    return TRUE;
+  return refuse(
+      error,
+      "the weights are of %s (%u layers, hidden %u, vocabulary %u), the instance wants %s "
+      "(%u layers, hidden %u, vocabulary %u)",
+      found->name, found->n_layers, found->hidden, found->vocab, wanted->name, wanted->n_layers,
+      wanted->hidden, wanted->vocab);
+}
+
+/* ---------------------------------------------------------------- weights */
+
+static void
+read_rows(const void *data, uint32_t first, uint32_t n, float *out) {
+  oct_weight_read(data, first, n, out);
+}
+
+/* Memory of the model's own, which a config decides about: not g_malloc(). */
+static void *
+own(oct_cpu_model *m, gsize bytes, GError **error) {
+  void *memory = g_try_malloc(MAX(bytes, 1));
+  if (memory == NULL) {
+    refuse(error, "%s: no memory for %" G_GSIZE_FORMAT " bytes of weights", m->spec->name, bytes);
+    return NULL;
+  }
+  m->bytes += bytes;
+  g_ptr_array_add(m->owned, memory);
+  return memory;
+}
+
+static gboolean
+expand(oct_cpu_model *m, const oct_weight *w, const float **out, GError **error) {
+  float *values = own(m, w->rows * w->columns * sizeof *values, error);
+  if (values == NULL)
+    return FALSE;
+  oct_weight_read(w, 0, w->rows, values);
+  *out = values;
+  return TRUE;
+}
+
+/* Whether the file holds the rows as the operators take them. */
+static gboolean
+is_plain(const oct_weight *w, oct_stored_type type) {
+  return w->codes != NULL && w->layout == OCT_LAYOUT_ROWS && w->type == type && w->row_step == 1 &&
+         w->head_rows == 0;
+}
+
+static gboolean
+take_matrix(oct_cpu_model *m, const oct_weight *w, gboolean expanded, oct_matrix *matrix,
+            GError **error) {
+  *matrix = (oct_matrix){.rows = (guint32)w->rows, .columns = (guint32)w->columns};
+  if (is_plain(w, OCT_STORED_F32) || is_plain(w, OCT_STORED_BF16)) {
+    matrix->format = w->type == OCT_STORED_F32 ? OCT_MATRIX_F32 : OCT_MATRIX_BF16;
+    matrix->data = w->codes;
+    return TRUE;
+  }
+  if (expanded) {
+    const float *values;
+    if (!expand(m, w, &values, error))
+      return FALSE;
+    matrix->data = values;
+    return TRUE;
+  }
+  matrix->format = OCT_MATRIX_ROWS;
+  matrix->data = w;
+  matrix->read = read_rows;
+  return TRUE;
+}
+
+/* Kinds that are used element by element. */
+static gboolean
+is_vector(oct_weight_kind kind, const oct_weight *w) {
+  return w->columns == 1 || kind == OCT_WEIGHT_Q_CONV || kind == OCT_WEIGHT_K_CONV ||
+         kind == OCT_WEIGHT_V_CONV;
+}
+
+static gboolean
+take_expert(oct_cpu_model *m, oct_cpu_layer *l, const oct_weight *w, gboolean expanded,
+            GError **error) {
+  oct_cpu_experts *e = &l->experts;
+  if (e->gate == NULL) {
+    guint32 n = l->ffn->n_experts;
+    oct_matrix **matrices[] = {&e->gate, &e->up, &e->down};
+    const float ***biases[] = {&e->gate_bias, &e->up_bias, &e->down_bias};
+    for (gsize i = 0; i < 3; i++) {
+      *matrices[i] = g_new0(oct_matrix, n);
+      *biases[i] = g_new0(const float *, n);
+      g_ptr_array_add(m->owned, *matrices[i]);
+      g_ptr_array_add(m->owned, (void *)*biases[i]);
+    }
+  }
+  switch ((int)w->kind) {
+  case OCT_WEIGHT_EXPERT_GATE:
+    return take_matrix(m, w, expanded, &e->gate[w->expert], error);
+  case OCT_WEIGHT_EXPERT_UP:
+    return take_matrix(m, w, expanded, &e->up[w->expert], error);
+  case OCT_WEIGHT_EXPERT_DOWN:
+    return take_matrix(m, w, expanded, &e->down[w->expert], error);
+  case OCT_WEIGHT_EXPERT_GATE_BIAS:
+    return expand(m, w, &e->gate_bias[w->expert], error);
+  case OCT_WEIGHT_EXPERT_UP_BIAS:
+    return expand(m, w, &e->up_bias[w->expert], error);
+  default:
+    oct_assert(w->kind == OCT_WEIGHT_EXPERT_DOWN_BIAS);
+    return expand(m, w, &e->down_bias[w->expert], error);
+  }
+}
+
+static gboolean
+take_weight(oct_cpu_model *m, const oct_weight *w, gboolean expanded, GError **error) {
+  oct_cpu_layer *l = &m->layers[w->layer];
+  if (w->kind == OCT_WEIGHT_EMBEDDING)
+    return take_matrix(m, w, expanded, &m->embedding, error);
+  if (w->kind == OCT_WEIGHT_HEAD)
+    return take_matrix(m, w, expanded, &m->head, error);
+  if (w->kind == OCT_WEIGHT_FINAL_NORM)
+    return expand(m, w, &m->final_norm, error);
+  if (w->kind >= OCT_WEIGHT_EXPERT_GATE)
+    return take_expert(m, l, w, expanded, error);
+  if (is_vector(w->kind, w))
+    return expand(m, w, &l->vectors[w->kind], error);
+  return take_matrix(m, w, expanded, &l->matrices[w->kind], error);
+}
+
+static gboolean
+materialise(oct_cpu_model *m, guint i, GError **error) {
+  GError *why = NULL;
+  if (oct_weight_materialise(m->map, i, m->budget, &why))
+    return TRUE;
+  refuse(error, "%s", why->message);
+  g_error_free(why);
+  return FALSE;
+}
+
+static gboolean
+take_weights(oct_cpu_model *m, gboolean expanded, gboolean (*progress)(void *user, double fraction),
+             void *user, GError **error) {
+  guint n = oct_weight_map_n(m->map);
+  for (guint i = 0; i < n; i++) {
+    /* Made-up numbers are slow to make: they are made once, and stored as the spec says. */
+    if (m->files == NULL && !materialise(m, i, error))
+      return FALSE;
+    if (!take_weight(m, oct_weight_map_at(m->map, i), expanded, error))
+      return FALSE;
+    if (progress != NULL && i % 32 == 0 && !progress(user, (double)i / n))
+      return refuse(error, "loading was stopped");
+  }
+  if (m->head.rows == 0)
+    m->head = m->embedding;
+  return TRUE;
+}
+
+/* ---------------------------------------------------------------- constants */
+
+static double
+attention_factor(const oct_numerics *n) {
+  if (n->rope_attention_factor > 0)
+    return n->rope_attention_factor;
+  if (n->rope_mscale > 0 && n->rope_mscale_all_dim > 0)
+    return oct_ref_yarn_mscale(n->rope_factor, n->rope_mscale) /
+           oct_ref_yarn_mscale(n->rope_factor, n->rope_mscale_all_dim);
+  return oct_ref_yarn_mscale(n->rope_factor, 1);
+}
+
+static gboolean
+set_rope(oct_cpu_model *m, GError **error) {
+  static const oct_rope_kind kinds[] = {[OCT_ROPE_SCALING_NONE] = OCT_ROPE_PLAIN,
+                                        [OCT_ROPE_SCALING_LINEAR] = OCT_ROPE_LINEAR,
+                                        [OCT_ROPE_SCALING_LLAMA3] = OCT_ROPE_LLAMA3,
+                                        [OCT_ROPE_SCALING_YARN] = OCT_ROPE_YARN};
+  const oct_numerics *n = &m->spec->numerics;
+  for (guint32 i = 0; i < m->spec->n_attention && m->spec->rope_theta > 0; i++) {
+    const oct_attention_spec *a = &m->spec->attention[i];
+    if (a->kind != OCT_ATTENTION_KDA)
+      m->rope.dim = a->kind == OCT_ATTENTION_MLA ? a->qk_rope : a->head_dim;
+  }
+  if (m->rope.dim == 0)
+    return TRUE;
+  m->rope = (oct_rope){.kind = kinds[n->rope_scaling],
+                       .interleaved = n->rope_interleaved,
+                       .dim = m->rope.dim,
+                       .theta = m->spec->rope_theta,
+                       .factor = n->rope_factor,
+                       .original_positions = n->rope_original,
+                       .low_freq_factor = n->rope_low_freq,
+                       .high_freq_factor = n->rope_high_freq,
+                       .beta_fast = n->rope_beta_fast,
+                       .beta_slow = n->rope_beta_slow,
+                       .truncate = n->rope_truncate};
+  if (m->rope.kind == OCT_ROPE_YARN)
+    m->rope.attention_factor = attention_factor(n);
+  m->rope_frequencies = own(m, m->rope.dim / 2 * sizeof(float), error);
+  if (m->rope_frequencies == NULL)
+    return FALSE;
+  oct_ref_rope_frequencies(&m->rope, m->rope_frequencies);
+  guint n_divisors;
+  const float *divisors = oct_weight_map_rope_divisors(m->map, &n_divisors);
+  if (divisors != NULL && n_divisors != m->rope.dim / 2)
+    return refuse(error, "%s: %u divisors of rotary frequencies, wanted are %u", m->spec->name,
+                  n_divisors, m->rope.dim / 2);
+  for (guint32 i = 0; divisors != NULL && i < n_divisors; i++)
+    m->rope_frequencies[i] /= divisors[i];
+  return TRUE;
+}
+
+static void
+set_constants(oct_cpu_model *m) {
+  const oct_numerics *n = &m->spec->numerics;
+  m->glu = (oct_glu_params){.kind = m->spec->activation == OCT_ACTIVATION_SWIGLU_CLAMPED
+                                        ? OCT_GLU_CLAMPED
+                                        : OCT_GLU_SWIGLU,
+                            .alpha = (float)n->glu_alpha,
+                            .limit = (float)n->glu_limit};
+  for (guint32 i = 0; i < m->spec->n_attention; i++) {
+    const oct_attention_spec *a = &m->spec->attention[i];
+    if (a->kind != OCT_ATTENTION_MLA)
+      continue;
+    double mscale = n->rope_mscale_all_dim > 0
+                        ? oct_ref_yarn_mscale(n->rope_factor, n->rope_mscale_all_dim)
+                        : 1;
+    m->latent_scale = (float)(mscale * mscale / sqrt(a->qk_nope + a->qk_rope));
+  }
+}
+
+/* ---------------------------------------------------------------- life cycle */
+
+static void
+set_layers(oct_cpu_model *m) {
+  oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
+  guint n = oct_model_groups(m->spec, OCT_DTYPE_BF16, groups);
+  guint32 counts[OCT_MODEL_GROUPS_MAX] = {0};
+  m->layers = g_new0(oct_cpu_layer, m->spec->n_layers);
+  for (guint32 i = 0; i < m->spec->n_layers; i++) {
+    oct_cpu_layer *l = &m->layers[i];
+    l->attention = &m->spec->attention[m->spec->layers[i].attention];
+    l->ffn = &m->spec->ffn[m->spec->layers[i].ffn];
+    for (l->group = 0; l->group < n; l->group++)
+      if (groups[l->group].attention == m->spec->layers[i].attention)
+        break;
+    oct_assert(l->group < n);
+    l->place = counts[l->group]++;
+  }
+}
+
+static gboolean
+open_weights(oct_cpu_model *m, const oct_cpu_model_options *o, GError **error) {
+  GError *why = NULL;
+  if (o->path != NULL) {
+    m->files = oct_model_files_open(o->path, NULL, o->format, o->seed, NULL, &why);
+    if (m->files != NULL) {
+      m->spec = m->files->spec;
+      m->map = m->files->map;
+    }
+  } else {
+    m->spec = o->spec;
+    m->budget = oct_budget_new("made-up weights", G_MAXSIZE);
+    m->map = oct_weight_map_new_dummy(o->spec, o->seed, &why);
+  }
+  if (why == NULL)
+    return TRUE;
+  refuse(error, "%s", why->message);
+  g_error_free(why);
+  return FALSE;
+}
+
+oct_cpu_model *
+oct_cpu_model_load(const oct_cpu_model_options *o,
+                   gboolean (*progress)(void *user, double fraction), void *user, GError **error) {
+  g_autoptr(oct_cpu_model) m = g_new0(oct_cpu_model, 1);
+  m->owned = g_ptr_array_new_with_free_func(g_free);
+  if (!open_weights(m, o, error) || !oct_cpu_model_supports(m->spec, error) ||
+      !check_same(m->spec, o->spec, error))
+    return NULL;
+  set_layers(m);
+  set_constants(m);
+  if (!set_rope(m, error) || !take_weights(m, o->expand, progress, user, error))
+    return NULL;
+  m->bytes += m->budget != NULL ? oct_budget_used(m->budget) : 0;
+  return g_steal_pointer(&m);
+}
+
+void
+oct_cpu_model_free(oct_cpu_model *m) {
+  if (m == NULL)
+    return;
+  if (m->files != NULL)
+    oct_model_files_close(m->files);
+  else
+    oct_weight_map_free(m->map);
+  oct_budget_free(m->budget);
+  g_free(m->layers);
+  g_ptr_array_unref(m->owned);
+  g_free(m);
+}
+
+/* ---------------------------------------------------------------- parts */
+
+oct_kda
+oct_cpu_model_kda(const oct_cpu_model *m, const oct_cpu_layer *l) {
+  return (oct_kda){.n_heads = l->attention->n_heads,
+                   .width = l->attention->head_dim,
+                   .taps = l->attention->conv_kernel,
+                   .q_conv = l->vectors[OCT_WEIGHT_Q_CONV],
+                   .k_conv = l->vectors[OCT_WEIGHT_K_CONV],
+                   .v_conv = l->vectors[OCT_WEIGHT_V_CONV],
+                   .a_log = l->vectors[OCT_WEIGHT_A_LOG],
+                   .dt_bias = l->vectors[OCT_WEIGHT_DT_BIAS],
+                   .decay_bound = (float)m->spec->numerics.decay_bound};
+}
+
+oct_routing
+oct_cpu_model_routing(const oct_cpu_model *m, const oct_cpu_layer *l) {
+  const oct_numerics *n = &m->spec->numerics;
+  return (oct_routing){.score = n->router_sigmoid ? OCT_ROUTER_SIGMOID : OCT_ROUTER_SOFTMAX,
+                       .n_experts = l->ffn->n_experts,
+                       .top_k = l->ffn->top_k,
+                       .n_groups = n->router_groups,
+                       .top_groups = n->router_top_groups,
+                       .renormalise = n->router_renormalise,
+                       .scaling = l->ffn->routed_scaling,
+                       .bias = l->vectors[OCT_WEIGHT_ROUTER_SCORE_BIAS]};
+}
+
+static oct_mlp
+mlp(const oct_cpu_model *m, const oct_matrix *gate, const oct_matrix *up, const oct_matrix *down) {
+  return (oct_mlp){.gate = gate,
+                   .up = up,
+                   .down = down,
+                   .glu = m->glu,
+                   .inner = gate->rows,
+                   .outer = gate->columns};
+}
+
+oct_mlp
+oct_cpu_model_expert(const oct_cpu_model *m, const oct_cpu_layer *l, guint32 expert) {
+  const oct_cpu_experts *e = &l->experts;
+  oct_mlp one = mlp(m, &e->gate[expert], &e->up[expert], &e->down[expert]);
+  one.gate_bias = e->gate_bias[expert];
+  one.up_bias = e->up_bias[expert];
+  one.down_bias = e->down_bias[expert];
+  return one;
+}
+
+oct_mlp
+oct_cpu_model_dense(const oct_cpu_model *m, const oct_cpu_layer *l) {
+  return mlp(m, &l->matrices[OCT_WEIGHT_GATE], &l->matrices[OCT_WEIGHT_UP],
+             &l->matrices[OCT_WEIGHT_DOWN]);
+}
+
+oct_mlp
+oct_cpu_model_shared(const oct_cpu_model *m, const oct_cpu_layer *l) {
+  return mlp(m, &l->matrices[OCT_WEIGHT_SHARED_GATE], &l->matrices[OCT_WEIGHT_SHARED_UP],
+             &l->matrices[OCT_WEIGHT_SHARED_DOWN]);
+}

@@ -1,0 +1,305 @@
+/* The forward pass on eight architectures: hidden states of every layer, logits, and 24 greedy
+ * tokens equal what transformers computes in float32; and no bit depends on chunks, tiles, threads,
+ * the place of pages or other sequences in the batch. */
+#include <string.h>
+
+#include "backends/cpu/forward.h"
+#include "engine/backend.h"
+#include "tests/backends/cpu/golden.h"
+
+#define LIMIT      1e-4 /* relative L2 */
+#define SEQUENCES  3
+#define MAX_TOKENS (GOLDEN_PROMPT + GOLDEN_GENERATED)
+
+typedef struct bench {
+  golden g;
+  oct_instance_config config;
+  oct_cpu_model *model;
+  oct_cpu_memory *memory;
+  oct_team *team;
+  oct_cpu_forward *forward;
+  guint32 pages[SEQUENCES][128];
+  oct_cpu_view views[SEQUENCES];
+  float *hidden, *logits; /* of one batch */
+} bench;
+
+typedef struct bench_options {
+  guint32 threads, block_size;
+  oct_kv_format kv;
+  gboolean expand, expanded_latents;
+} bench_options;
+
+static const bench_options usual = {.threads = 2, .block_size = 16};
+
+/* Pages of sequence s in an order that is not the natural one. */
+static void
+scatter_pages(bench *b, guint32 n_pages) {
+  for (guint32 s = 0; s < SEQUENCES; s++) {
+    for (guint32 i = 0; i < n_pages; i++)
+      b->pages[s][i] = s + SEQUENCES * ((i * 5 + 3 * s + 1) % n_pages);
+    b->views[s] = (oct_cpu_view){0};
+    for (guint32 g = 0; g < b->config.memory.n_groups; g++)
+      b->views[s].tables[g] = b->pages[s];
+  }
+}
+
+static void
+bench_open(bench *b, const char *name, const bench_options *o) {
+  g_autoptr(GError) error = NULL;
+  oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
+  memset(b, 0, sizeof *b);
+  golden_open(&b->g, name);
+  /* Powers of two, which 5 does not divide, so that pages of a sequence are all different. */
+  guint32 n_pages = o->block_size == 16 ? 8 : o->block_size == 1 ? 128 : 16;
+  b->config = (oct_instance_config){
+      .spec = b->g.spec, .parallel = OCT_PARALLEL_DEFAULT, .block_size = o->block_size};
+  b->config.memory.n_groups = oct_model_groups(b->g.spec, OCT_DTYPE_BF16, groups);
+  for (guint32 g = 0; g < b->config.memory.n_groups; g++)
+    b->config.memory.groups[g].n_device = SEQUENCES * n_pages;
+  g_assert_cmpuint(n_pages, <=, 128);
+  scatter_pages(b, n_pages);
+  const oct_cpu_model_options options = {
+      .path = b->g.folder, .spec = b->g.spec, .expand = o->expand};
+  b->model = oct_cpu_model_load(&options, NULL, NULL, &error);
+  g_assert_no_error(error);
+  b->memory = oct_cpu_memory_new(&b->config, b->model, o->kv, &error);
+  g_assert_no_error(error);
+  b->team = oct_team_new(o->threads);
+  const oct_cpu_forward_options forward = {.model = b->model,
+                                           .memory = b->memory,
+                                           .team = b->team,
+                                           .max_tokens = SEQUENCES * MAX_TOKENS,
+                                           .max_context = MAX_TOKENS,
+                                           .expanded_latents = o->expanded_latents};
+  b->forward = oct_cpu_forward_new(&forward, &error);
+  g_assert_no_error(error);
+  b->hidden = g_new0(float, (gsize)SEQUENCES *MAX_TOKENS * b->g.spec->hidden);
+  b->logits = g_new0(float, (gsize)SEQUENCES *MAX_TOKENS * b->g.spec->vocab);
+}
+
+static void
+bench_close(bench *b) {
+  oct_cpu_forward_free(b->forward);
+  oct_team_free(b->team);
+  oct_cpu_memory_free(b->memory);
+  oct_cpu_model_free(b->model);
+  golden_close(&b->g);
+  g_free(b->hidden);
+  g_free(b->logits);
+}
+
+/* Adds n tokens of a sequence at `position` to a batch of `have`, all rows wanted. */
+static guint32
+add(oct_cpu_token *tokens, guint32 have, guint32 view, guint32 position, const guint32 *ids,
+    guint32 n) {
+  for (guint32 i = 0; i < n; i++)
+    tokens[have + i] = (oct_cpu_token){ids[i], position + i, view, have + i};
+  return have + n;
+}
+
+static void
+run(bench *b, const oct_cpu_token *tokens, guint32 n) {
+  g_assert_true(oct_cpu_forward_run(b->forward, b->views, tokens, n, NULL, b->hidden));
+  oct_cpu_forward_logits(b->forward, b->hidden, n, b->logits);
+}
+
+static guint32
+largest(const float *logits, guint32 n) {
+  guint32 best = 0;
+  for (guint32 i = 1; i < n; i++)
+    if (logits[i] > logits[best])
+      best = i;
+  return best;
+}
+
+/* The prompt in chunks, then 24 greedy tokens one by one; logits of all 65 positions but the last.
+ * Owned. */
+static float *
+whole_run(bench *b, guint32 view, guint32 chunk) {
+  guint32 vocab = b->g.spec->vocab, ids[MAX_TOKENS];
+  oct_cpu_token tokens[MAX_TOKENS];
+  float *all = g_new(float, (gsize)(MAX_TOKENS - 1) * vocab);
+  memcpy(ids, b->g.prompt, sizeof b->g.prompt);
+  for (guint32 at = 0; at < MAX_TOKENS - 1;) {
+    guint32 n = at < GOLDEN_PROMPT ? MIN(chunk, GOLDEN_PROMPT - at) : 1;
+    run(b, tokens, add(tokens, 0, view, at, ids + at, n));
+    memcpy(all + (gsize)at * vocab, b->logits, (gsize)n * vocab * sizeof *all);
+    at += n;
+    if (at >= GOLDEN_PROMPT)
+      ids[at] = largest(b->logits + (gsize)(n - 1) * vocab, vocab);
+  }
+  g_assert_cmpmem(ids + GOLDEN_PROMPT, sizeof b->g.generated, b->g.generated,
+                  sizeof b->g.generated);
+  return all;
+}
+
+/* ---------------------------------------------------------------- against transformers */
+
+typedef struct hidden_check {
+  bench *b;
+  double worst;
+  guint32 seen;
+} hidden_check;
+
+static void
+check_hidden(void *user, guint32 layer, guint32 first, guint32 n, const float *x) {
+  hidden_check *c = user;
+  guint32 width = c->b->g.spec->hidden, n_layers = c->b->g.spec->n_layers;
+  if (layer == n_layers)
+    return; /* the file's last one is after the final norm */
+  guint32 index = MIN(layer, n_layers);
+  g_autofree char *name = g_strdup_printf("hidden.%u", index);
+  const float *wanted = golden_floats(&c->b->g, name, (gsize)GOLDEN_PROMPT * width);
+  double error = golden_error(x, wanted + (gsize)first * width, (gsize)n * width);
+  g_test_message("%s: relative L2 %.2e", name, error);
+  g_assert_cmpfloat(error, <=, LIMIT);
+  c->worst = MAX(c->worst, error);
+  c->seen++;
+}
+
+static void
+equals_transformers(gconstpointer data) {
+  bench b;
+  oct_cpu_token tokens[GOLDEN_PROMPT];
+  bench_open(&b, data, &usual);
+  guint32 vocab = b.g.spec->vocab;
+  gsize n = (gsize)GOLDEN_PROMPT * vocab;
+  hidden_check check = {.b = &b};
+  oct_cpu_forward_set_watch(b.forward, check_hidden, &check);
+  run(&b, tokens, add(tokens, 0, 0, 0, b.g.prompt, GOLDEN_PROMPT));
+  oct_cpu_forward_set_watch(b.forward, NULL, NULL);
+  g_assert_cmpuint(check.seen, ==, b.g.spec->n_layers + 1);
+  double error = golden_error(b.logits, golden_floats(&b.g, "logits", n), n);
+  g_test_message("logits: relative L2 %.2e, limit %.0e", error, LIMIT);
+  g_assert_cmpfloat(error, <=, LIMIT);
+  g_autofree float *all = whole_run(&b, 1, GOLDEN_PROMPT);
+  gsize n_generated = (gsize)GOLDEN_GENERATED * vocab;
+  error = golden_error(all + (gsize)(GOLDEN_PROMPT - 1) * vocab,
+                       golden_floats(&b.g, "generated_logits", n_generated), n_generated);
+  g_test_message("generated logits: relative L2 %.2e, limit %.0e", error, LIMIT);
+  g_assert_cmpfloat(error, <=, LIMIT);
+  bench_close(&b);
+}
+
+/* ---------------------------------------------------------------- equal bits */
+
+static void
+chunks_and_threads_change_no_bit(gconstpointer data) {
+  bench b;
+  bench_open(&b, data, &usual);
+  gsize bytes = (gsize)(MAX_TOKENS - 1) * b.g.spec->vocab * sizeof(float);
+  g_autofree float *whole = whole_run(&b, 0, GOLDEN_PROMPT);
+  static const guint32 chunks[] = {1, 7, 16};
+  for (gsize i = 0; i < G_N_ELEMENTS(chunks); i++) {
+    g_autofree float *parts = whole_run(&b, 1 + i % 2, chunks[i]);
+    g_assert_cmpmem(parts, bytes, whole, bytes);
+  }
+  bench_close(&b);
+  static const bench_options others[] = {{.threads = 1, .block_size = 1},
+                                         {.threads = 3, .block_size = 5},
+                                         {.threads = 2, .block_size = 16, .expand = TRUE}};
+  for (gsize i = 0; i < G_N_ELEMENTS(others); i++) {
+    bench_open(&b, data, &others[i]);
+    g_autofree float *again = whole_run(&b, i % SEQUENCES, 16);
+    g_assert_cmpmem(again, bytes, whole, bytes);
+    bench_close(&b);
+  }
+}
+
+/* Three sequences in one batch, at different places of their prompts: each gets what it gets alone.
+ * Together they are more than one tile. */
+static void
+company_changes_no_bit(gconstpointer data) {
+  bench b;
+  oct_cpu_token tokens[SEQUENCES * MAX_TOKENS];
+  bench_open(&b, data, &usual);
+  gsize width = b.g.spec->vocab;
+  g_autofree float *alone = whole_run(&b, 0, GOLDEN_PROMPT);
+  guint32 ids[MAX_TOKENS];
+  memcpy(ids, b.g.prompt, sizeof b.g.prompt);
+  memcpy(ids + GOLDEN_PROMPT, b.g.generated, sizeof b.g.generated);
+  guint32 cuts[SEQUENCES][4] = {{0, 20, 21, 64}, {0, 1, 58, 64}, {0, 63, 64, 64}};
+  for (guint32 round = 0; round < 3; round++) {
+    guint32 n = 0, starts[SEQUENCES];
+    for (guint32 s = 0; s < SEQUENCES; s++) {
+      starts[s] = n;
+      guint32 from = cuts[s][round], to = cuts[s][round + 1];
+      n = add(tokens, n, s, from, ids + from, to - from);
+    }
+    run(&b, tokens, n);
+    for (guint32 s = 0; s < SEQUENCES; s++) {
+      gsize count = (cuts[s][round + 1] - cuts[s][round]) * width;
+      g_assert_cmpmem(b.logits + starts[s] * width, count * sizeof(float),
+                      alone + cuts[s][round] * width, count * sizeof(float));
+    }
+  }
+  bench_close(&b);
+}
+
+/* ---------------------------------------------------------------- options */
+
+static void
+expanded_latents_agree(void) {
+  bench b;
+  bench_options o = usual;
+  bench_open(&b, "deepseek-v3", &o);
+  g_autofree float *absorbed = whole_run(&b, 0, 16);
+  gsize n = (gsize)(MAX_TOKENS - 1) * b.g.spec->vocab;
+  bench_close(&b);
+  o.expanded_latents = TRUE;
+  bench_open(&b, "deepseek-v3", &o);
+  g_autofree float *expanded = whole_run(&b, 0, 16);
+  double error = golden_error(expanded, absorbed, n);
+  g_test_message("expanded against absorbed: relative L2 %.2e", error);
+  g_assert_cmpfloat(error, >, 0);
+  g_assert_cmpfloat(error, <=, 1e-5);
+  bench_close(&b);
+}
+
+static void
+narrow_cache_is_close(void) {
+  bench b;
+  oct_cpu_token tokens[GOLDEN_PROMPT];
+  bench_options o = usual;
+  o.kv = OCT_KV_BF16;
+  bench_open(&b, "llama", &o);
+  gsize n = (gsize)GOLDEN_PROMPT * b.g.spec->vocab;
+  run(&b, tokens, add(tokens, 0, 0, 0, b.g.prompt, GOLDEN_PROMPT));
+  double error = golden_error(b.logits, golden_floats(&b.g, "logits", n), n);
+  g_test_message("cache of bfloat16: relative L2 %.2e", error);
+  g_assert_cmpfloat(error, >, 1e-5);
+  g_assert_cmpfloat(error, <=, 2e-2);
+  bench_close(&b);
+}
+
+static void
+stops_when_told(void) {
+  bench b;
+  oct_cpu_token tokens[GOLDEN_PROMPT];
+  bench_open(&b, "llama", &usual);
+  gboolean stop = TRUE;
+  guint32 n = add(tokens, 0, 0, 0, b.g.prompt, GOLDEN_PROMPT);
+  g_assert_false(oct_cpu_forward_run(b.forward, b.views, tokens, n, &stop, b.hidden));
+  bench_close(&b);
+}
+
+int
+main(int argc, char **argv) {
+  g_test_init(&argc, &argv, NULL);
+  for (const char *const *name = golden_names; *name != NULL; name++) {
+    const struct {
+      const char *claim;
+      void (*fn)(gconstpointer data);
+    } tests[] = {{"equals-transformers", equals_transformers},
+                 {"chunks-and-threads-change-no-bit", chunks_and_threads_change_no_bit},
+                 {"company-changes-no-bit", company_changes_no_bit}};
+    for (gsize i = 0; i < G_N_ELEMENTS(tests); i++) {
+      g_autofree char *path = g_strdup_printf("/cpu/forward/%s/%s", *name, tests[i].claim);
+      g_test_add_data_func(path, *name, tests[i].fn);
+    }
+  }
+  g_test_add_func("/cpu/forward/expanded-latents-agree", expanded_latents_agree);
+  g_test_add_func("/cpu/forward/narrow-cache-is-close", narrow_cache_is_close);
+  g_test_add_func("/cpu/forward/stops-when-told", stops_when_told);
+  return g_test_run();
+}
