@@ -115,6 +115,7 @@ seconds(const oct_tokenizer *tokenizer, const char *text, gsize size) {
   for (guint i = 0; i < 3; i++) {
     clock_t begin = clock();
     g_autoptr(GArray) ids = text_encode(tokenizer, text, size);
+    g_assert_cmpuint(ids->len, >, 0);
     best = MIN(best, (double)(clock() - begin) / CLOCKS_PER_SEC);
   }
   return best;

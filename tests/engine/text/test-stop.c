@@ -132,12 +132,14 @@ limits_are_limits(void) {
   g_autoptr(GError) error = NULL;
   g_autoptr(oct_stop_set) at = oct_stop_set_new(many, 16, &error);
   g_assert_no_error(error);
+  g_assert_nonnull(at);
   g_assert_null(oct_stop_set_new(many, 17, &error));
   g_assert_error(error, OCT_TEXT_ERROR, OCT_TEXT_ERROR_INPUT);
   g_clear_error(&error);
   const char *one[] = {most};
   g_autoptr(oct_stop_set) longest = oct_stop_set_new(one, 1, &error);
   g_assert_no_error(error);
+  g_assert_nonnull(longest);
   one[0] = more;
   g_assert_null(oct_stop_set_new(one, 1, &error));
   g_assert_error(error, OCT_TEXT_ERROR, OCT_TEXT_ERROR_INPUT);

@@ -28,8 +28,8 @@ compare(const oct_tokenizer *tokenizer, const char *name) {
     g_autoptr(GArray) ids = text_encode(tokenizer, text, size);
     g_autofree char *got = text_ids(ids);
     if (!g_str_equal(got, expected[i])) {
-      g_test_message("line %u, '%.60s': got %s, expected %s", i + 1, text == NULL ? "" : text, got,
-                     expected[i]);
+      g_test_message("line %u, '%.*s': got %s, expected %s", i + 1, (int)MIN(size, 60u),
+                     text == NULL ? "" : text, got, expected[i]);
       wrong++;
     }
     g_autoptr(GString) back = g_string_new(NULL);
