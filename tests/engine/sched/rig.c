@@ -163,7 +163,9 @@ loop(oct_world *world, void *arg) {
                  oct_engine_turn(r->engines[e], r->now, r->n_engines == 1 ? next_input : r->now));
     check(r);
     oct_event event;
-    if (!oct_world_next(world, wake, &event))
+    /* A real clock is never at rest. */
+    if ((world->ops->clock == OCT_CLOCK_REAL && all_ended(r)) ||
+        !oct_world_next(world, wake, &event))
       break;
     r->now = event.time_ns;
     if (r->n_events++ > r->events_max)

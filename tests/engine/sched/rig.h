@@ -57,7 +57,8 @@ rig_request *rig_add(rig *r, guint engine, const oct_request_params *params);
 rig_request *rig_request_at(const rig *r, guint i);
 /* Hands it in now, whatever its arrival says: for hooks, also from within the engine. */
 void rig_submit(rig *r, rig_request *request);
-/* Runs until every request has ended, the world is at rest, or something is wrong (r->failure). */
+/* Runs until every request has ended and the world is at rest (a real clock never is: until every
+ * request has ended), or something is wrong (r->failure). */
 void rig_run(rig *r);
 void rig_clear(rig *r);
 

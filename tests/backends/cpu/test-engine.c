@@ -1,0 +1,280 @@
+/* The eight golden checkpoints through the real engine: the 24 greedy tokens that transformers
+ * gives come out whatever the chunks of the prompt, whether its pages are found in the prefix
+ * cache, after preemption with recompute and with offload, in a batch with others, running ahead or
+ * not, on a virtual clock and on a real one. And a seeded request samples the same tokens in any
+ * company. */
+#include <string.h>
+
+#include "backends/registry.h"
+#include "engine/base/rng.h"
+#include "tests/backends/cpu/golden.h"
+#include "tests/engine/sched/rig.h"
+
+#define LATER_NS ((oct_time)10 * 1000000000)
+
+typedef struct scene {
+  golden g;
+  rig r;
+  oct_engine_config config;
+} scene;
+
+/* An engine on a checkpoint with room for everything; to be changed before scene_run(). */
+static void
+scene_open(scene *s, const char *name, const char *options) {
+  g_autoptr(GError) error = NULL;
+  golden_open(&s->g, name);
+  g_autofree char *text = g_strdup_printf("cpu:model=%s,threads=2,%s", s->g.folder, options);
+  oct_world *world = oct_backend_world_new(text, &error);
+  g_assert_no_error(error);
+  rig_init(&s->r, world);
+  rig_config(&s->config, s->g.spec, 64, 0);
+  s->config.max_model_len = 128;
+  s->config.max_num_seqs = 16;
+  s->config.prefix_caching = FALSE;
+}
+
+static void
+scene_run(scene *s) {
+  rig_add_engine(&s->r, &s->config);
+  rig_run(&s->r);
+  g_assert_cmpstr(s->r.failure, ==, NULL);
+}
+
+static void
+scene_close(scene *s) {
+  rig_clear(&s->r);
+  golden_close(&s->g);
+}
+
+static rig_request *
+ask(scene *s, const guint32 *ids, guint32 n, oct_time arrival_ns) {
+  oct_request_params p;
+  oct_request_params_default(&p);
+  p.prompt_ids = ids;
+  p.prompt_tokens = n;
+  p.temperature = 0;
+  p.max_tokens = GOLDEN_GENERATED;
+  p.ignore_eos = TRUE;
+  p.arrival_ns = arrival_ns;
+  return rig_add(&s->r, 0, &p);
+}
+
+static rig_request *
+ask_golden(scene *s, oct_time arrival_ns) {
+  return ask(s, s->g.prompt, GOLDEN_PROMPT, arrival_ns);
+}
+
+/* A prompt that is not the golden one: `n` ids by key. */
+static rig_request *
+ask_other(scene *s, guint64 key, guint32 n, oct_time arrival_ns) {
+  guint32 ids[GOLDEN_PROMPT];
+  g_assert_cmpuint(n, <=, GOLDEN_PROMPT);
+  for (guint32 i = 0; i < n; i++)
+    ids[i] = (guint32)(oct_mix64(key * 1000 + i) % s->g.spec->vocab);
+  return ask(s, ids, n, arrival_ns);
+}
+
+static void
+assert_golden(const scene *s, const rig_request *q) {
+  g_assert_cmpstr(oct_end_reason_name(q->record.reason), ==, "length");
+  g_assert_cmpmem(q->tokens[0]->data, q->tokens[0]->len * sizeof(guint32), s->g.generated,
+                  sizeof s->g.generated);
+}
+
+static void
+assert_same(const rig_request *a, const rig_request *b, guint32 choice) {
+  g_assert_cmpuint(a->tokens[choice]->len, >, 0);
+  g_assert_cmpmem(a->tokens[choice]->data, a->tokens[choice]->len * sizeof(guint32),
+                  b->tokens[choice]->data, b->tokens[choice]->len * sizeof(guint32));
+}
+
+/* ---------------------------------------------------------------- golden tokens */
+
+static void
+in_chunks(gconstpointer name) {
+  static const guint32 chunks[] = {1, 7, 16, 64};
+  for (gsize i = 0; i < G_N_ELEMENTS(chunks); i++)
+    for (guint32 ahead = 0; ahead < 2; ahead++) {
+      scene s;
+      scene_open(&s, name, "clock=virtual");
+      s.config.max_num_seqs = 1;
+      s.config.max_num_batched_tokens = chunks[i];
+      s.config.run_ahead = ahead;
+      rig_request *q = ask_golden(&s, 0);
+      scene_run(&s);
+      assert_golden(&s, q);
+      guint32 prefills = (GOLDEN_PROMPT + chunks[i] - 1) / chunks[i];
+      g_assert_cmpuint(s.r.stats[0].steps, >=, prefills + GOLDEN_GENERATED - 1);
+      scene_close(&s);
+    }
+}
+
+static void
+from_the_prefix_cache(gconstpointer name) {
+  scene s;
+  scene_open(&s, name, "clock=virtual");
+  s.config.prefix_caching = TRUE;
+  s.config.state_snapshot_interval = 16;
+  rig_request *first = ask_golden(&s, 0), *second = ask_golden(&s, LATER_NS);
+  /* Shares 20 tokens with it, then goes its own way: and is itself found again. */
+  guint32 ids[GOLDEN_PROMPT];
+  for (guint32 i = 0; i < GOLDEN_PROMPT; i++)
+    ids[i] = i < 20 ? s.g.prompt[i] : s.g.prompt[GOLDEN_PROMPT - 1 - i];
+  rig_request *third = ask(&s, ids, GOLDEN_PROMPT, 2 * LATER_NS);
+  rig_request *fourth = ask(&s, ids, GOLDEN_PROMPT, 3 * LATER_NS);
+  scene_run(&s);
+  assert_golden(&s, first);
+  assert_golden(&s, second);
+  assert_same(third, fourth, 0);
+  g_assert_cmpuint(first->record.cached_tokens, ==, 0);
+  g_assert_cmpuint(second->record.cached_tokens, ==, 32);
+  g_assert_cmpuint(third->record.cached_tokens, ==, 16);
+  g_assert_cmpuint(fourth->record.cached_tokens, ==, 32);
+  scene_close(&s);
+}
+
+/* What two other prompts give alone. */
+static void
+others_alone(const char *name, GArray *wanted[2]) {
+  for (guint i = 0; i < 2; i++) {
+    scene s;
+    scene_open(&s, name, "clock=virtual");
+    rig_request *q = ask_other(&s, i, 30 + 5 * i, 0);
+    scene_run(&s);
+    wanted[i] = g_array_ref(q->tokens[0]);
+    scene_close(&s);
+  }
+}
+
+/* Five sequences that need some 20 pages, in memory for fewer. */
+static void
+short_of_memory(const char *name, oct_preemption how, guint32 n_host) {
+  scene s;
+  GArray *wanted[2];
+  rig_request *goldens[3], *others[2];
+  others_alone(name, wanted);
+  scene_open(&s, name, "clock=virtual,fixed_ns=1000000");
+  for (guint32 g = 0; g < s.config.instance.memory.n_groups; g++)
+    s.config.instance.memory.groups[g] = (oct_pool_plan){.n_device = 9, .n_host = n_host};
+  s.config.preemption = how;
+  for (guint i = 0; i < 3; i++)
+    goldens[i] = ask_golden(&s, (oct_time)i * 500000);
+  for (guint i = 0; i < 2; i++)
+    others[i] = ask_other(&s, i, 30 + 5 * i, (oct_time)i * 700000);
+  scene_run(&s);
+  const oct_engine_stats *stats = &s.r.stats[0];
+  g_test_message("%" G_GUINT64_FORMAT " preemptions, %" G_GUINT64_FORMAT
+                 " offloads, %" G_GUINT64_FORMAT " reloads, %" G_GUINT64_FORMAT
+                 " tokens computed again",
+                 stats->preemptions, stats->offloads, stats->reloads, stats->recomputed_tokens);
+  g_assert_cmpuint(stats->preemptions, >, 0);
+  if (how == OCT_PREEMPT_RECOMPUTE) {
+    g_assert_cmpuint(stats->offloads, ==, 0);
+    g_assert_cmpuint(stats->recomputed_tokens, >, 0);
+  } else {
+    g_assert_cmpuint(stats->offloads, >, 0);
+    g_assert_cmpuint(stats->reloads, >, 0);
+  }
+  for (guint i = 0; i < 3; i++)
+    assert_golden(&s, goldens[i]);
+  for (guint i = 0; i < 2; i++) {
+    g_assert_cmpmem(others[i]->tokens[0]->data, others[i]->tokens[0]->len * sizeof(guint32),
+                    wanted[i]->data, wanted[i]->len * sizeof(guint32));
+    g_array_unref(wanted[i]);
+  }
+  scene_close(&s);
+}
+
+static void
+after_recomputing(gconstpointer name) {
+  short_of_memory(name, OCT_PREEMPT_RECOMPUTE, 0);
+}
+
+static void
+after_offloading(gconstpointer name) {
+  short_of_memory(name, OCT_PREEMPT_OFFLOAD, 40);
+}
+
+/* On a real clock, with a thread that computes and one that drives. */
+static void
+in_company(gconstpointer name) {
+  scene s;
+  rig_request *goldens[3];
+  scene_open(&s, name, "clock=real");
+  s.config.max_num_batched_tokens = 48;
+  for (guint i = 0; i < 6; i++) {
+    if (i % 2 == 0)
+      goldens[i / 2] = ask_golden(&s, (oct_time)i * 2000000);
+    else
+      (void)ask_other(&s, i, 10 + 5 * i, (oct_time)i * 1000000);
+  }
+  scene_run(&s);
+  for (guint i = 0; i < 3; i++)
+    assert_golden(&s, goldens[i]);
+  scene_close(&s);
+}
+
+/* ---------------------------------------------------------------- sampling */
+
+static rig_request *
+ask_seeded(scene *s, guint64 seed, guint32 n, oct_time arrival_ns) {
+  rig_request *q = ask_golden(s, arrival_ns);
+  q->params.seed = seed;
+  q->params.n = n;
+  q->params.temperature = 0.9f;
+  q->params.top_p = 0.95f;
+  q->params.top_k = 50;
+  q->params.repetition_penalty = 1.1f;
+  q->params.frequency_penalty = 0.2f;
+  return q;
+}
+
+/* Three choices: alone, among others, preempted, in another order; and other seeds give others. */
+static void
+seeds_decide(void) {
+  scene alone, among;
+  scene_open(&alone, "qwen3-moe", "clock=virtual");
+  rig_request *wanted = ask_seeded(&alone, 77, 3, 0);
+  scene_run(&alone);
+  scene_open(&among, "qwen3-moe", "clock=virtual");
+  for (guint32 g = 0; g < among.config.instance.memory.n_groups; g++)
+    among.config.instance.memory.groups[g].n_device = 18;
+  among.config.max_num_batched_tokens = 20;
+  (void)ask_other(&among, 3, 33, 0);
+  rig_request *other = ask_seeded(&among, 78, 3, 0);
+  rig_request *same = ask_seeded(&among, 77, 3, 1000000);
+  (void)ask_other(&among, 4, 12, 2000000);
+  scene_run(&among);
+  g_assert_cmpuint(among.r.stats[0].preemptions, >, 0);
+  for (guint32 c = 0; c < 3; c++) {
+    assert_same(wanted, same, c);
+    g_assert_cmpuint(wanted->tokens[c]->len, ==, GOLDEN_GENERATED);
+    g_assert_true(memcmp(other->tokens[c]->data, same->tokens[c]->data,
+                         GOLDEN_GENERATED * sizeof(guint32)) != 0);
+  }
+  g_assert_true(memcmp(wanted->tokens[0]->data, wanted->tokens[1]->data,
+                       GOLDEN_GENERATED * sizeof(guint32)) != 0);
+  scene_close(&among);
+  scene_close(&alone);
+}
+
+int
+main(int argc, char **argv) {
+  g_test_init(&argc, &argv, NULL);
+  for (const char *const *name = golden_names; *name != NULL; name++) {
+    const struct {
+      const char *claim;
+      void (*fn)(gconstpointer data);
+    } tests[] = {{"in-chunks", in_chunks},
+                 {"from-the-prefix-cache", from_the_prefix_cache},
+                 {"after-recomputing", after_recomputing},
+                 {"after-offloading", after_offloading},
+                 {"in-company", in_company}};
+    for (gsize i = 0; i < G_N_ELEMENTS(tests); i++) {
+      g_autofree char *path = g_strdup_printf("/cpu/engine/%s/%s", *name, tests[i].claim);
+      g_test_add_data_func(path, *name, tests[i].fn);
+    }
+  }
+  g_test_add_func("/cpu/engine/seeds-decide", seeds_decide);
+  return g_test_run();
+}
