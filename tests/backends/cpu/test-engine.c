@@ -146,43 +146,56 @@ others_alone(const char *name, GArray *wanted[2]) {
   }
 }
 
-/* Five sequences that need some 20 pages, in memory for fewer. */
+/* Five sequences that need some 20 pages, with `pages` pages. Adds to the totals. */
 static void
-short_of_memory(const char *name, oct_preemption how, guint32 n_host) {
+run_short(const char *name, GArray *const wanted[2], oct_preemption how, guint32 pages,
+          guint32 n_host, oct_engine_stats *total) {
   scene s;
-  GArray *wanted[2];
   rig_request *goldens[3], *others[2];
-  others_alone(name, wanted);
   scene_open(&s, name, "clock=virtual,fixed_ns=1000000");
   for (guint32 g = 0; g < s.config.instance.memory.n_groups; g++)
-    s.config.instance.memory.groups[g] = (oct_pool_plan){.n_device = 9, .n_host = n_host};
+    s.config.instance.memory.groups[g] = (oct_pool_plan){.n_device = pages, .n_host = n_host};
   s.config.preemption = how;
+  if (how == OCT_PREEMPT_RECOMPUTE)
+    s.config.policy = "vllm-v1"; /* admits all that fits for a moment */
   for (guint i = 0; i < 3; i++)
     goldens[i] = ask_golden(&s, (oct_time)i * 500000);
   for (guint i = 0; i < 2; i++)
     others[i] = ask_other(&s, i, 30 + 5 * i, (oct_time)i * 700000);
   scene_run(&s);
-  const oct_engine_stats *stats = &s.r.stats[0];
+  for (guint i = 0; i < 3; i++)
+    assert_golden(&s, goldens[i]);
+  for (guint i = 0; i < 2; i++)
+    g_assert_cmpmem(others[i]->tokens[0]->data, others[i]->tokens[0]->len * sizeof(guint32),
+                    wanted[i]->data, wanted[i]->len * sizeof(guint32));
+  total->preemptions += s.r.stats[0].preemptions;
+  total->offloads += s.r.stats[0].offloads;
+  total->reloads += s.r.stats[0].reloads;
+  total->recomputed_tokens += s.r.stats[0].recomputed_tokens;
+  scene_close(&s);
+}
+
+static void
+short_of_memory(const char *name, oct_preemption how, guint32 n_host) {
+  GArray *wanted[2];
+  oct_engine_stats total = {0};
+  others_alone(name, wanted);
+  for (guint32 pages = 8; pages <= 14; pages += 3)
+    run_short(name, wanted, how, pages, n_host, &total);
   g_test_message("%" G_GUINT64_FORMAT " preemptions, %" G_GUINT64_FORMAT
                  " offloads, %" G_GUINT64_FORMAT " reloads, %" G_GUINT64_FORMAT
                  " tokens computed again",
-                 stats->preemptions, stats->offloads, stats->reloads, stats->recomputed_tokens);
-  g_assert_cmpuint(stats->preemptions, >, 0);
+                 total.preemptions, total.offloads, total.reloads, total.recomputed_tokens);
+  g_assert_cmpuint(total.preemptions, >, 0);
   if (how == OCT_PREEMPT_RECOMPUTE) {
-    g_assert_cmpuint(stats->offloads, ==, 0);
-    g_assert_cmpuint(stats->recomputed_tokens, >, 0);
+    g_assert_cmpuint(total.offloads, ==, 0);
+    g_assert_cmpuint(total.recomputed_tokens, >, 0);
   } else {
-    g_assert_cmpuint(stats->offloads, >, 0);
-    g_assert_cmpuint(stats->reloads, >, 0);
+    g_assert_cmpuint(total.offloads, >, 0);
+    g_assert_cmpuint(total.reloads, >, 0);
   }
-  for (guint i = 0; i < 3; i++)
-    assert_golden(&s, goldens[i]);
-  for (guint i = 0; i < 2; i++) {
-    g_assert_cmpmem(others[i]->tokens[0]->data, others[i]->tokens[0]->len * sizeof(guint32),
-                    wanted[i]->data, wanted[i]->len * sizeof(guint32));
-    g_array_unref(wanted[i]);
-  }
-  scene_close(&s);
+  g_array_unref(wanted[0]);
+  g_array_unref(wanted[1]);
 }
 
 static void
