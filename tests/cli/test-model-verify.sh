@@ -30,7 +30,8 @@ has "$out" "the checkpoint holds the model" "--json FILE prints the table too"
 # Another model than the files hold.
 run "$octet" model verify --config llama-3.1-8b "$golden/llama"
 is "$status" 1 "a model of another size fails"
-has "$out" "layer 3 down: no tensor model.layers.3.mlp.down_proj.weight or" "a missing layer is named"
+has "$out" "layer 3 down: no tensor model.layers.3.mlp.down_proj.weight or" \
+  "a missing layer is named"
 has "$out" "model.embed_tokens.weight has the shape [320, 64], wanted is [128256, 4096]" \
   "a wrong shape is named"
 has "$out" "… and 241 more" "the rest is counted"

@@ -458,18 +458,20 @@ find_stacked(oct_finder *f, oct_weight *w, const oct_name_row *row, const char *
 /* --- the search ----------------------------------------------------------------------------------
  */
 
-/* GGUF's llama files hold the rows of q and k so that a rotated pair stands together. */
-static void
+/* GGUF's llama files hold the rows of q and k so that a rotated pair stands together. FALSE for
+ * heads of an odd width, which have no pairs. */
+static gboolean
 set_permutation(const oct_finder *f, oct_weight *w) {
   static const oct_weight_kind kinds[] = {OCT_WEIGHT_Q, OCT_WEIGHT_K, OCT_WEIGHT_Q_BIAS,
                                           OCT_WEIGHT_K_BIAS};
   const oct_model_spec *spec = f->spec;
   if (oct_checkpoint_format(f->checkpoint) != OCT_LOAD_GGUF ||
       !(g_str_equal(spec->architecture, "llama") || g_str_equal(spec->architecture, "mixtral")))
-    return;
+    return TRUE;
   for (guint i = 0; i < G_N_ELEMENTS(kinds); i++)
     if (w->kind == kinds[i])
       w->head_rows = spec->attention[spec->layers[w->layer].attention].head_dim;
+  return w->head_rows % 2 == 0;
 }
 
 /* Adds that no tensor has any of a weight's names. */
@@ -511,7 +513,11 @@ oct_finder_find(oct_finder *finder, oct_weight *w) {
     result = find_stacked(finder, w, row, name);
   if (result == ABSENT)
     report_missing(finder, w, row);
-  if (result == FOUND)
-    set_permutation(finder, w);
+  if (result == FOUND && !set_permutation(finder, w)) {
+    g_autofree char *its_name = oct_weight_name(w);
+    oct_map_list_add(&finder->report->wrong, "%s: heads of %u rows, wanted is an even number",
+                     its_name, w->head_rows);
+    return FALSE;
+  }
   return result == FOUND;
 }

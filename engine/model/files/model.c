@@ -23,6 +23,20 @@ oct_model_spec_of(const oct_checkpoint *checkpoint, GError **error) {
              : load_config(checkpoint, error);
 }
 
+/* TRUE, with *error, for a name that is no file but a model of the zoo: those have no weights. */
+static gboolean
+is_zoo_only(const char *name, const char *zoo_dir, GError **error) {
+  if (g_file_test(name, G_FILE_TEST_EXISTS))
+    return FALSE;
+  g_autoptr(oct_model_spec) spec = oct_model_spec_load(name, zoo_dir, NULL);
+  if (spec != NULL)
+    g_set_error(error, OCT_FILES_ERROR, OCT_FILES_ERROR_NOT_FOUND,
+                "%s is a model of the zoo, which has no weights: name its checkpoint, or take "
+                "random ones (load format dummy)",
+                name);
+  return spec != NULL;
+}
+
 static gboolean
 open_files(oct_model_files *files, const char *name, oct_load_format format, oct_map_report *report,
            GError **error) {
@@ -42,7 +56,7 @@ oct_model_files_open(const char *name, const char *zoo_dir, oct_load_format form
   oct_model_files *files = g_new0(oct_model_files, 1);
   gboolean ok;
   if (format != OCT_LOAD_DUMMY) {
-    ok = open_files(files, name, format, report, error);
+    ok = !is_zoo_only(name, zoo_dir, error) && open_files(files, name, format, report, error);
   } else {
     files->spec = oct_model_spec_load(name, zoo_dir, error);
     files->map = files->spec != NULL ? oct_weight_map_new_dummy(files->spec, seed, error) : NULL;

@@ -16,16 +16,17 @@
 
 #include "engine/model/files/formats.h"
 
-/* Limits. */
+/* Limits: names and keys in bytes; tensors of a whole checkpoint, keys of a file; the header of a
+ * safetensors file (the format's own limit), a model.safetensors.index.json; GGUF's alignment. */
 #define OCT_FILE_DIMS_MAX      8
-#define OCT_FILE_NAME_MAX      1024       /* bytes of a tensor's name */
-#define OCT_FILE_KEY_MAX       65535      /* bytes of a metadata key, as GGUF has it */
-#define OCT_FILE_TENSORS_MAX   (4u << 20) /* of a whole checkpoint */
-#define OCT_FILE_KEYS_MAX      65536      /* metadata entries of a file */
+#define OCT_FILE_NAME_MAX      1024
+#define OCT_FILE_KEY_MAX       65535
+#define OCT_FILE_TENSORS_MAX   (4u << 20)
+#define OCT_FILE_KEYS_MAX      65536
 #define OCT_FILE_SHARDS_MAX    4096
-#define OCT_FILE_HEADER_MAX    (100u * 1000 * 1000) /* bytes of a safetensors header, the format's */
-#define OCT_FILE_INDEX_MAX     (256u << 20)         /* bytes of a model.safetensors.index.json */
-#define OCT_FILE_ALIGNMENT_MAX 65536                /* of GGUF's data section */
+#define OCT_FILE_HEADER_MAX    (100u * 1000 * 1000)
+#define OCT_FILE_INDEX_MAX     (256u << 20)
+#define OCT_FILE_ALIGNMENT_MAX 65536
 
 #define OCT_FILES_ERROR (oct_files_error_quark())
 GQuark oct_files_error_quark(void);

