@@ -142,7 +142,8 @@ gboolean
 scene_same_tokens(const rig_request *a, const rig_request *b) {
   for (int c = 0; c < 8; c++)
     if (a->tokens[c]->len != b->tokens[c]->len ||
-        memcmp(a->tokens[c]->data, b->tokens[c]->data, a->tokens[c]->len * sizeof(guint32)) != 0)
+        (a->tokens[c]->len > 0 && /* memcmp() takes no NULL, whatever the length */
+         memcmp(a->tokens[c]->data, b->tokens[c]->data, a->tokens[c]->len * sizeof(guint32)) != 0))
       return FALSE;
   return TRUE;
 }
