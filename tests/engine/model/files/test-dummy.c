@@ -131,6 +131,24 @@ is_scaled(void) {
   }
 }
 
+/* The largest number is the largest code: next to none are cut. */
+static void
+is_not_cut(void) {
+  g_autoptr(oct_model_spec) spec = small_llama();
+  set_types(spec, OCT_DTYPE_FP8);
+  g_autoptr(oct_weight_map) map = dummy(spec, 9);
+  const oct_weight *up = oct_weight_map_get(map, OCT_WEIGHT_UP, 0, 0);
+  guint64 n = up->rows * up->columns, n_largest = 0;
+  g_autofree float *values = g_new(float, n);
+  float largest = 0;
+  oct_weight_read(up, 0, up->rows, values);
+  for (guint64 i = 0; i < n; i++)
+    largest = fmaxf(largest, fabsf(values[i]));
+  for (guint64 i = 0; i < n; i++)
+    n_largest += fabsf(values[i]) == largest;
+  g_assert_cmpuint(n_largest, <=, n / 1000);
+}
+
 /* Every model of the zoo, whose weights take the bytes that the spec says but for whole-tensor
  * scales; a few rows of each kind are numbers. */
 static void
@@ -191,6 +209,7 @@ main(int argc, char **argv) {
   g_test_add_func("/dummy/is-a-function-of-name-and-seed", is_a_function_of_name_and_seed);
   g_test_add_func("/dummy/stays-the-same", stays_the_same);
   g_test_add_func("/dummy/is-scaled-to-keep-activations-as-large", is_scaled);
+  g_test_add_func("/dummy/is-not-cut-at-the-largest-code", is_not_cut);
   g_test_add_func("/dummy/makes-every-model-of-the-zoo", zoo);
   g_test_add_func("/dummy/refuses-without-memory", refuses_without_memory);
   g_test_add_func("/dummy/load-formats-have-names", formats);
