@@ -63,6 +63,7 @@ note(oct_trace *trace, const oct_trace_request *r) {
     if (!trace->has_open_roots)
       f->first_arrival_ns = r->arrival_ns;
     f->last_arrival_ns = r->arrival_ns;
+    f->n_timed++;
     trace->has_open_roots = TRUE;
   } else if (r->parent > 0) {
     f->has_dependents = TRUE;
@@ -80,7 +81,7 @@ note(oct_trace *trace, const oct_trace_request *r) {
   f->has_max_tokens |= r->max_tokens != 0;
   f->n_requests++;
   f->quantised = f->tick_ns >= QUANTISED_TICK_NS && f->n_distinct_arrivals > 1 &&
-                 f->n_requests >= 2 * f->n_distinct_arrivals;
+                 f->n_timed >= 2 * f->n_distinct_arrivals;
 }
 
 static gboolean

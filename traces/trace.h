@@ -106,10 +106,11 @@ typedef struct oct_trace_facts {
   guint64 n_requests; /* yielded so far */
   guint64 n_skipped;  /* rows with no input or no output token (failed requests in the log) */
   guint64 n_sorted;   /* rows that came late and were put in order */
+  guint64 n_timed;    /* yielded with an arrival time of their own */
   guint64 n_distinct_arrivals;
   gint64 first_arrival_ns, last_arrival_ns; /* of rows with a time; 0, 0 when none */
   gint64 tick_ns;     /* smallest gap between distinct recorded arrivals; 0: fewer than two */
-  gboolean quantised; /* tick >= 100 ms and on average two or more rows per distinct arrival */
+  gboolean quantised; /* tick >= 100 ms and on average two or more timed rows per arrival */
   gboolean spread;    /* arrivals were spread over ticks: reports must say so */
   gboolean has_hash_ids, has_sessions, has_dependents, has_closed_loop, has_priorities;
   gboolean has_classes, has_max_tokens;

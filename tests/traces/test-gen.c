@@ -245,6 +245,17 @@ test_sessions(void) {
   g_assert_cmpfloat_with_epsilon((double)rows->len / n_roots, 3, 0.5);
 }
 
+/* Turns have no time of their own: many of them to a start are no sign of coarse ticks. */
+static void
+test_no_ticks(void) {
+  g_autoptr(oct_trace) trace = open_gen("rate=0.1,arrivals=constant,requests=60,turns=4");
+  g_autoptr(GPtrArray) rows = oct_test_read_all(trace);
+  const oct_trace_facts *facts = oct_trace_get_facts(trace);
+  g_assert_cmpuint(facts->n_requests, ==, 60);
+  g_assert_cmpuint(facts->n_timed, ==, 15);
+  g_assert_false(facts->quantised);
+}
+
 /* Two sessions share exactly the blocks of a common prefix. */
 static void
 test_prefixes(void) {
@@ -396,6 +407,7 @@ main(int argc, char **argv) {
   g_test_add_func("/traces/gen/equal-seeds-give-equal-requests", test_seeds);
   g_test_add_func("/traces/gen/each-purpose-has-its-own-stream", test_streams);
   g_test_add_func("/traces/gen/turns-continue-what-the-one-before-left", test_sessions);
+  g_test_add_func("/traces/gen/turns-are-no-ticks", test_no_ticks);
   g_test_add_func("/traces/gen/sessions-share-prefixes-by-popularity", test_prefixes);
   g_test_add_func("/traces/gen/no-turn-passes-the-longest-context", test_max_context);
   g_test_add_func("/traces/gen/max-tokens-cuts-the-output", test_max_tokens_cut);
