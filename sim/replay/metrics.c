@@ -280,7 +280,9 @@ judge(oct_measured *out) {
   guint64 sent = out->at_end.sent - out->at_from.sent, busy = out->at_end.busy - out->at_from.busy;
   if (busy > 0 && (double)busy > OCT_UNSERVED_SATURATED * (double)sent)
     out->verdict = OCT_VERDICT_SATURATED;
-  if (out->verdict == OCT_VERDICT_STABLE && out->too_short)
+  /* Nor does a backlog grow where everybody is refused for another reason. */
+  gboolean nobody = out->requests > 0 && out->fates[OCT_FATE_ANSWERED] == 0;
+  if (out->verdict == OCT_VERDICT_STABLE && (out->too_short || nobody))
     out->verdict = OCT_VERDICT_UNDECIDED;
 }
 

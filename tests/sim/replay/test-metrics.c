@@ -9,6 +9,8 @@ typedef struct source {
   oct_time now;
   guint64 tokens_per_s;
   double backlog_per_s;
+  double busy_share; /* of what is sent */
+  oct_fate fate;     /* of every request */
   oct_hist *gaps;
 } source;
 
@@ -24,6 +26,7 @@ counters(void *user, oct_counters *out) {
   const source *s = user;
   out->sent = (guint64)s->now / 1000000000;
   out->sent_tokens = out->sent * 1000;
+  out->busy = (guint64)(s->busy_share * (double)out->sent);
   out->stats.generated_tokens = (guint64)s->now / 1000000000 * s->tokens_per_s;
   for (int h = 0; h < OCT_HIST_COUNT; h++)
     out->hists[h] = oct_hist_new();
@@ -50,8 +53,7 @@ play(oct_metrics *m, source *s, guint n, gint64 (*e2e)(guint i)) {
     s->now = now;
     oct_metrics_advance(m, now);
     oct_hist_add(s->gaps, 1000 + i);
-    oct_outcome o = {
-        .fate = OCT_FATE_ANSWERED, .arrival_ns = now, .input_tokens = 10, .output_tokens = 5};
+    oct_outcome o = {.fate = s->fate, .arrival_ns = now, .input_tokens = 10, .output_tokens = 5};
     for (int l = 0; l < OCT_LATENCY_COUNT; l++)
       o.value_ns[l] = e2e(i);
     oct_metrics_add(m, &o);
@@ -167,6 +169,32 @@ test_saturated(void) {
   g_free(out);
 }
 
+/* The verdict on a run whose backlog does not grow. */
+static oct_verdict
+verdict_on(double busy_share, oct_fate fate) {
+  source s;
+  oct_metrics *m = new_metrics(&s, -1);
+  oct_measured *out = g_new0(oct_measured, 1);
+  s.busy_share = busy_share;
+  s.fate = fate;
+  play(m, &s, 1000, short_e2e);
+  oct_metrics_measure(m, out);
+  oct_verdict verdict = out->verdict;
+  oct_measured_clear(out);
+  oct_metrics_free(m);
+  oct_hist_free(s.gaps);
+  g_free(out);
+  return verdict;
+}
+
+/* A full queue keeps the backlog level and turns away what is too much. */
+static void
+test_turned_away(void) {
+  g_assert_cmpint(verdict_on(0.01, OCT_FATE_ANSWERED), ==, OCT_VERDICT_SATURATED);
+  g_assert_cmpint(verdict_on(0.003, OCT_FATE_ANSWERED), ==, OCT_VERDICT_STABLE);
+  g_assert_cmpint(verdict_on(0, OCT_FATE_REFUSED), ==, OCT_VERDICT_UNDECIDED);
+}
+
 static void
 test_fates(void) {
   source s;
@@ -225,6 +253,7 @@ main(int argc, char **argv) {
   g_test_add_func("/replay/metrics/or-five-residence-times", test_residence);
   g_test_add_func("/replay/metrics/a-given-warm-up-is-exact", test_given);
   g_test_add_func("/replay/metrics/a-growing-backlog-is-saturation", test_saturated);
+  g_test_add_func("/replay/metrics/turning-away-is-saturation-too", test_turned_away);
   g_test_add_func("/replay/metrics/refused-and-failed-requests-are-not-good", test_fates);
   g_test_add_func("/replay/metrics/histograms-can-be-subtracted", test_difference);
   return g_test_run();

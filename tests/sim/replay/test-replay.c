@@ -221,6 +221,35 @@ test_capacity(void) {
   json_decref(found);
 }
 
+/* With an objective it is the highest rate that meets it: waits grow long before the server is
+ * full. */
+static void
+test_capacity_slo(void) {
+  oct_capacity_options o = {.own_rate = 250, .load = 0.5};
+  g_autoptr(GError) error = NULL;
+  config_for(&o.config, "gen:rate=250,input=1,output=1,requests=1000000", "llama-3.1-8b", NULL);
+  o.config.setup.description = "mock:fixed_ns=10000000,token_ns=0,sequence_ns=0";
+  o.config.setup.engine.max_num_seqs = 1;
+  o.config.setup.engine.max_num_batched_tokens = 512;
+  o.config.exact_lengths = TRUE;
+  o.config.duration_ns = 100000000000;
+  g_assert_true(oct_slo_parse(&o.config.slo, "ttft_p99=50ms", &error));
+  json_t *found = oct_capacity_find(&o, &error);
+  g_assert_no_error(error);
+  double rate = oct_report_number(found, "rate");
+  g_test_message("found %.2f per second", rate);
+  g_assert_cmpfloat(rate, >, 50);
+  g_assert_cmpfloat(rate, <, 90);
+  gsize i;
+  const json_t *probe;
+  json_array_foreach(json_object_get(found, "probes"), i, probe) {
+    gboolean served = json_is_true(json_object_get(probe, "served"));
+    g_assert_true(!served || oct_report_number(probe, "ttft_p99_s") <= 0.05);
+  }
+  g_assert_cmpfloat(oct_report_number(found, "at_load.latency_s.ttft.p99"), <, 0.05);
+  json_decref(found);
+}
+
 /* ---------------------------------------------------------------- numbers for people */
 
 static void
@@ -277,6 +306,7 @@ main(int argc, char **argv) {
   g_test_add_func("/replay/replay/load-sent-at-once-has-the-rate-of-the-whole-run", test_at_once);
   g_test_add_func("/replay/replay/a-recorded-trace-is-replayed", test_recorded);
   g_test_add_func("/replay/replay/the-capacity-of-one-server-is-found", test_capacity);
+  g_test_add_func("/replay/replay/a-capacity-meets-its-objectives", test_capacity_slo);
   g_test_add_func("/replay/replay/numbers-are-short", test_numbers);
   g_test_add_func("/replay/replay/a-missing-trace-is-an-error", test_failure);
   return g_test_run();
