@@ -250,6 +250,22 @@ test_prefill_gets_in(void) {
   }
 }
 
+/* A long prompt goes in pieces while others are there, and at once when it is alone. */
+static void
+test_threshold(void) {
+  for (guint n = 1; n <= 2; n++) {
+    scene s;
+    scene_init(&s, "llama", 100, 0);
+    s.config.long_prefill_threshold = 16;
+    for (guint i = 0; i < n; i++)
+      (void)scene_ask(&s, i, 60, 4);
+    scene_run(&s);
+    g_assert_cmpuint(scene_step_at(&s, 0)->n_slices, ==, n);
+    g_assert_cmpuint(scene_step_at(&s, 0)->n_tokens, ==, n == 1 ? 60 : 32);
+    scene_clear(&s);
+  }
+}
+
 /* ---------------------------------------------------------------- who goes first */
 
 static void
@@ -471,6 +487,7 @@ main(int argc, char **argv) {
   g_test_add_func("/sched/policies/tenants-get-equal-shares", test_fair_shares);
   g_test_add_func("/sched/policies/tenants-are-charged-for-what-they-got", test_fair_outputs);
   g_test_add_func("/sched/policies/shortest-first-overtakes-for-a-while", test_shortest_first);
+  g_test_add_func("/sched/policies/long-prompts-go-in-pieces-beside-others", test_threshold);
   g_test_add_func("/sched/policies/victims-are-the-youngest-of-the-worst", test_victims);
   g_test_add_func("/sched/policies/recompute-share-under-overload", test_recompute_share);
   return g_test_run();
