@@ -170,6 +170,10 @@ read_trace_options(options *o, GError **error) {
   if (o->dist != NULL && o->exact_lengths)
     return refuse(error, "assume-max-tokens", o->assume, "has no meaning with --exact-lengths");
   o->endless = make_endless(o);
+  for (int i = 0; i < READER_KEYS && g_str_has_prefix(o->path, "gen:"); i++)
+    if (o->reader[i] != NULL && strcmp(reader_keys[i][0], "limit") != 0)
+      return refuse(error, reader_keys[i][0], o->reader[i],
+                    "is for recorded traces; generated traffic takes gen:PRESET,key=value");
   return TRUE;
 }
 
@@ -187,6 +191,41 @@ fill_times(const options *o, oct_replay_config *c, GError **error) {
   return o->timeline_interval == NULL ||
          oct_duration_parse("timeline-interval", o->timeline_interval, TRUE, &c->timeline_ns,
                             error);
+}
+
+/* Files that would overwrite each other, and names that promise what is not done. */
+static gboolean
+check_files(const options *o, GError **error) {
+  const struct {
+    const char *flag, *path;
+  } files[] = {
+      {"json", o->json}, {"requests", o->requests}, {"timeline", o->timeline}, {"log", o->log}};
+  for (gsize i = 0; i < G_N_ELEMENTS(files); i++) {
+    if (files[i].path == NULL)
+      continue;
+    if (*files[i].path == '\0')
+      return refuse(error, files[i].flag, "", "is no name of a file");
+    if (i > 0 && strcmp(files[i].path, "-") == 0)
+      return refuse(error, files[i].flag, "-", "only --json can write to standard output");
+    for (gsize k = 0; k < i; k++)
+      if (files[k].path != NULL && strcmp(files[i].path, files[k].path) == 0)
+        return refuse(error, files[i].flag, files[i].path, "is written by another option too");
+  }
+  return TRUE;
+}
+
+/* Options that mean nothing without another. */
+static gboolean
+check_pairs(const options *o, GError **error) {
+  if (o->rate_mode != NULL && o->rate == NULL && !o->find_capacity)
+    return refuse(error, "rate-mode", o->rate_mode,
+                  "has no meaning without --rate or --find-capacity");
+  if (o->load != NULL && !o->find_capacity)
+    return refuse(error, "load", o->load, "has no meaning without --find-capacity");
+  if (o->timeline_interval != NULL && o->timeline == NULL)
+    return refuse(error, "timeline-interval", o->timeline_interval,
+                  "has no meaning without --timeline");
+  return check_files(o, error);
 }
 
 /* Everything of a configuration but its engine. */
@@ -415,12 +454,28 @@ print_several(FILE *out, const json_t *report) {
   oct_report_print_comparison(out, reports, n);
 }
 
+/* Whether every configuration can be built: the last of many must not fail after the others ran. */
+static gboolean
+check_setups(const plan *p, GError **error) {
+  for (guint i = 0; i < p->n; i++) {
+    oct_setup setup;
+    if (!oct_setup_make(&p->variants[i].config.setup, &setup, error)) {
+      g_prefix_error(error, "%s: ", p->variants[i].label);
+      return FALSE;
+    }
+    oct_setup_clear(&setup);
+  }
+  return TRUE;
+}
+
 static gboolean
 run_several(const options *o, plan *p, GError **error) {
   progress at = {0};
   json_t *reports[OCT_JOBS_MAX];
   if (o->requests != NULL || o->timeline != NULL || o->log != NULL)
     return refuse(error, COMMAND, "--requests, --timeline, --log", "are of one configuration");
+  if (!check_setups(p, error))
+    return FALSE;
   gboolean good =
       oct_jobs_run(p->n, run_one, p, isatty(STDERR_FILENO) ? show_done : NULL, reports, error);
   end_progress(&at);
@@ -494,8 +549,10 @@ static gboolean
 run_capacity(const options *o, plan *p, GError **error) {
   progress at = {0};
   oct_capacity_options c = {.config = p->variants[0].config, .load = 0.7, .user = &at};
-  if (p->n > 1)
-    return refuse(error, "find-capacity", "", "is of one configuration");
+  if (p->n > 1) {
+    g_autofree char *given = g_strdup_printf("%u", p->n);
+    return refuse(error, "find-capacity: configurations", given, "it takes one");
+  }
   if (o->load != NULL && !parse_positive("load", o->load, &c.load, error))
     return FALSE;
   if (!find_own_rate(&c.config, &c.own_rate, error))
@@ -526,19 +583,32 @@ clear_options(options *o) {
   oct_engine_flags_free(o->flags);
 }
 
+/* A report that has no place to go is refused before the run, not after it. */
+static gboolean
+check_json(const options *o, GError **error) {
+  FILE *file;
+  if (o->json == NULL || strcmp(o->json, "-") == 0)
+    return TRUE;
+  if ((file = fopen(o->json, "ae")) != NULL && fclose(file) == 0)
+    return TRUE;
+  g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_IO, "%s: cannot write: %s", o->json,
+              g_strerror(errno));
+  return FALSE;
+}
+
 /* Plans and runs; what the user asked wrongly is wrong usage. */
 static int
 run(options *o) {
   GError *error = NULL;
   plan p = {0};
   int status = OCT_EXIT_OK;
-  if (!read_trace_options(o, &error) || !make_plan(&p, o, &error)) {
+  if (!read_trace_options(o, &error) || !make_plan(&p, o, &error) || !check_pairs(o, &error)) {
     status = oct_cli_refuse(COMMAND, "%s", error->message);
     g_error_free(error);
   } else {
-    gboolean good = o->find_capacity ? run_capacity(o, &p, &error)
-                    : p.n > 1        ? run_several(o, &p, &error)
-                                     : run_single(o, &p, &error);
+    gboolean good = check_json(o, &error) && (o->find_capacity ? run_capacity(o, &p, &error)
+                                              : p.n > 1        ? run_several(o, &p, &error)
+                                                               : run_single(o, &p, &error));
     if (!good && g_error_matches(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION)) {
       status = oct_cli_refuse(COMMAND, "%s", error->message);
       g_error_free(error);

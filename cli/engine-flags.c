@@ -211,8 +211,8 @@ static const flag flags_table[] = {
      NULL},
     {"max-num-batched-tokens", "N", "tokens of a step", FLAG_COUNT,
      AT(engine.max_num_batched_tokens), 1, 1 << 30, NULL},
-    {"max-model-len", "N", "context; auto: what the model and the cache allow", FLAG_WORD, 0, 0, 0,
-     set_context},
+    {"max-model-len", "N", "context, 2 to 16777216, or auto: what the model and the cache allow",
+     FLAG_WORD, 0, 0, 0, set_context},
     {"max-queued-requests", "N", "waiting requests; more are refused as busy", FLAG_COUNT,
      AT(engine.queue_max), 1, 1 << 20, NULL},
     {"block-size", "N", "tokens of a KV page", FLAG_COUNT, AT(engine.instance.block_size), 1, 4096,
@@ -239,7 +239,7 @@ static const flag flags_table[] = {
      set_expert_policy},
     {"expert-warmup", "W", "uniform, power:X or hist:FILE (a line of numbers per layer)", FLAG_WORD,
      0, 0, 0, set_expert_warmup},
-    {"expert-miss", "M", "read a missing expert in host memory, or load it first", FLAG_WORD, 0, 0,
+    {"expert-miss", "M", "read (a missing expert in host memory) or load (it first)", FLAG_WORD, 0, 0,
      0, set_expert_miss},
     {"policy", "P", "scheduling policy, see below", FLAG_WORD, 0, 0, 0, set_policy},
     {"scheduling-policy", "P", "fcfs or priority", FLAG_WORD, 0, 0, 0, set_scheduling},
@@ -252,7 +252,7 @@ static const flag flags_table[] = {
     {"decode-gap-max", "TIME", "stage-aware: longest time that decodes are held up", FLAG_TIME,
      AT(engine.decode_gap_max_ns), 0, 0, NULL},
     {"enforce-eager", NULL, "no CUDA graphs", FLAG_ON, AT(engine.instance.eager), 0, 0, NULL},
-    {"moe-kernel", "K", "price of expert kernels: measured or target", FLAG_WORD, 0, 0, 0,
+    {"moe-kernel", "K", "measured or target: price of expert kernels", FLAG_WORD, 0, 0, 0,
      set_moe_kernel},
     {"expert-routing", "R", "uniform, or power:X: popularity ~ rank^-X, X <= 4", FLAG_WORD, 0, 0, 0,
      set_routing},
@@ -399,7 +399,7 @@ set_number(const flag *f, void *at, const char *value, GError **error) {
   double number = g_ascii_strtod(value, &end);
   double scale = f->kind == FLAG_GIB ? GIB : 1;
   if (end == value || *end != '\0' || isnan(number) || number < f->low || number > f->high) {
-    g_autofree char *why = g_strdup_printf("must be a number from %g to %g", f->low, f->high);
+    g_autofree char *why = g_strdup_printf("must be a number from %.10g to %.10g", f->low, f->high);
     return refuse(error, f, value, why);
   }
   if (f->kind == FLAG_GIB)
@@ -451,9 +451,34 @@ set_value(const flag *f, oct_setup_options *o, const char *value, GError **error
   return FALSE;
 }
 
+/* Two names of one thing cannot both be given: one would be ignored. */
+static gboolean
+check_rivals(const oct_engine_flags *flags, GError **error) {
+  static const char *const rivals[][2] = {{"kv-offloading-size", "swap-space"},
+                                          {"policy", "scheduling-policy"}};
+  for (gsize k = 0; k < G_N_ELEMENTS(rivals); k++) {
+    const flag *given[2] = {NULL, NULL};
+    const char *value = NULL;
+    for (gsize i = 0; i < N_FLAGS; i++)
+      for (gsize r = 0; r < 2; r++)
+        if (flags->values[i] != NULL && strcmp(flags_table[i].name, rivals[k][r]) == 0) {
+          given[r] = &flags_table[i];
+          value = flags->values[i];
+        }
+    if (given[0] == NULL || given[1] == NULL)
+      continue;
+    g_autofree char *why =
+        g_strdup_printf("--%s is given too, and says the same thing", rivals[k][0]);
+    return refuse(error, given[1], value, why);
+  }
+  return TRUE;
+}
+
 gboolean
 oct_engine_flags_apply(const oct_engine_flags *flags, guint variant, oct_setup_options *options,
                        GString *label, GError **error) {
+  if (!check_rivals(flags, error))
+    return FALSE;
   for (gsize i = 0; i < N_FLAGS; i++) {
     const flag *f = &flags_table[i];
     const char *value = NULL;

@@ -160,6 +160,8 @@ oct_replay_assumptions(const oct_replay_config *config, const oct_replay_result 
   else if (r->facts.quantised)
     add(list, "arrivals are recorded in ticks of %.3f s and replayed as bursts (--spread auto)",
         (double)r->facts.tick_ns / 1e9);
+  if (config->concurrency > 0 && !r->facts.has_closed_loop)
+    add(list, "concurrency %u: not used, the trace has arrival times", config->concurrency);
   if (r->facts.block_size_inferred)
     add(list, "hash blocks: %u tokens, inferred from the trace", r->facts.block_size);
   if (r->own_rate > 0 && config->rows.mode == OCT_RATE_SUPERPOSE)

@@ -98,6 +98,22 @@ fill_drive(const oct_replay_config *config, const oct_setup *setup, const output
   }
 }
 
+/* A report of nothing is an error. */
+static gboolean
+has_measured(const oct_replay_config *config, const oct_replay_result *r, GError **error) {
+  if (r->facts.n_requests == 0)
+    g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION,
+                "%s: the trace has no request (%" G_GUINT64_FORMAT " rows were left out)",
+                r->trace_name, r->facts.n_skipped);
+  else if (config->warmup_ns > r->drive.load_end_ns)
+    g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION,
+                "warmup: %.9g s leaves nothing to measure, the last request was sent at %.9g s",
+                (double)config->warmup_ns / 1e9, (double)r->drive.load_end_ns / 1e9);
+  else
+    return TRUE;
+  return FALSE;
+}
+
 static gboolean
 run_in_world(const oct_replay_config *config, oct_replay_result *r, const outputs *o,
              GError **error) {
@@ -123,7 +139,7 @@ run_in_world(const oct_replay_config *config, oct_replay_result *r, const output
   if (r->setup.options.backend == OCT_REPLAY_SIMGRID)
     r->activities = oct_simgrid_activities(world);
 #endif
-  return good;
+  return good && has_measured(config, r, error);
 }
 
 static double

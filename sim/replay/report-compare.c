@@ -9,40 +9,43 @@ typedef enum form { SECONDS, COUNT, SHARE, TEXT } form;
 typedef struct row {
   const char *name, *path;
   form form;
+  gboolean needs_slo; /* means nothing without objectives */
 } row;
 
 static const row rows[] = {
-    {"verdict", "verdict.verdict", TEXT},
-    {"unserved share of load", "verdict.unserved_share", SHARE},
-    {"requests/s", "throughput.requests_per_s", COUNT},
-    {"good requests/s", "throughput.good_requests_per_s", COUNT},
-    {"within SLO", "slo.attainment", SHARE},
-    {"output tokens/s", "throughput.output_tokens_per_s", COUNT},
-    {"refused as busy", "requests.busy", COUNT},
-    {"TTFT mean", "latency_s.ttft.mean", SECONDS},
-    {"TTFT p50", "latency_s.ttft.p50", SECONDS},
-    {"TTFT p99", "latency_s.ttft.p99", SECONDS},
-    {"TPOT p50", "latency_s.tpot.p50", SECONDS},
-    {"TPOT p99", "latency_s.tpot.p99", SECONDS},
-    {"ITL p99", "latency_s.itl.p99", SECONDS},
-    {"E2E p50", "latency_s.e2e.p50", SECONDS},
-    {"E2E p99", "latency_s.e2e.p99", SECONDS},
-    {"queue p99", "latency_s.queue.p99", SECONDS},
-    {"longest decode gap p50", "latency_s.longest_gap.p50", SECONDS},
-    {"longest decode gap p99", "latency_s.longest_gap.p99", SECONDS},
-    {"longest decode gap max", "latency_s.longest_gap.max", SECONDS},
-    {"step mean", "steps.time.mean", SECONDS},
-    {"sequences a step", "steps.sequences.mean", COUNT},
-    {"KV pages used", "use.kv_used.mean", SHARE},
-    {"preemptions", "scheduler.preemptions", COUNT},
-    {"recomputed share", "scheduler.recomputed_share", SHARE},
-    {"prefix hits", "scheduler.prefix_hit_share", SHARE},
-    {"bound by", "steps.bound_by", TEXT},
+    {"verdict", "verdict.verdict", TEXT, FALSE},
+    {"unserved share of load", "verdict.unserved_share", SHARE, FALSE},
+    {"requests/s", "throughput.requests_per_s", COUNT, FALSE},
+    {"good requests/s", "throughput.good_requests_per_s", COUNT, TRUE},
+    {"within SLO", "slo.attainment", SHARE, TRUE},
+    {"output tokens/s", "throughput.output_tokens_per_s", COUNT, FALSE},
+    {"refused as busy", "requests.busy", COUNT, FALSE},
+    {"TTFT mean", "latency_s.ttft.mean", SECONDS, FALSE},
+    {"TTFT p50", "latency_s.ttft.p50", SECONDS, FALSE},
+    {"TTFT p99", "latency_s.ttft.p99", SECONDS, FALSE},
+    {"TPOT p50", "latency_s.tpot.p50", SECONDS, FALSE},
+    {"TPOT p99", "latency_s.tpot.p99", SECONDS, FALSE},
+    {"ITL p99", "latency_s.itl.p99", SECONDS, FALSE},
+    {"E2E p50", "latency_s.e2e.p50", SECONDS, FALSE},
+    {"E2E p99", "latency_s.e2e.p99", SECONDS, FALSE},
+    {"queue p99", "latency_s.queue.p99", SECONDS, FALSE},
+    {"longest decode gap p50", "latency_s.longest_gap.p50", SECONDS, FALSE},
+    {"longest decode gap p99", "latency_s.longest_gap.p99", SECONDS, FALSE},
+    {"longest decode gap max", "latency_s.longest_gap.max", SECONDS, FALSE},
+    {"step mean", "steps.time.mean", SECONDS, FALSE},
+    {"sequences a step", "steps.sequences.mean", COUNT, FALSE},
+    {"KV pages used", "use.kv_used.mean", SHARE, FALSE},
+    {"preemptions", "scheduler.preemptions", COUNT, FALSE},
+    {"recomputed share", "scheduler.recomputed_share", SHARE, FALSE},
+    {"prefix hits", "scheduler.prefix_hit_share", SHARE, FALSE},
+    {"bound by", "steps.bound_by", TEXT, FALSE},
 };
 
 static const char *
 cell(const json_t *report, const row *r) {
   double value = oct_report_number(report, r->path);
+  if (r->needs_slo && oct_report_at(report, "slo.met") == NULL)
+    return "-";
   const json_t *at = oct_report_at(report, r->path);
   switch (r->form) {
   case SECONDS:
@@ -101,7 +104,7 @@ oct_report_print_comparison(FILE *out, json_t *const *reports, guint n) {
   for (guint i = 0; i < n; i++) {
     const json_t *label = oct_report_at(reports[i], "label");
     g_autofree char *name = heading(reports[i], i + 1);
-    if (label != NULL && g_str_has_prefix(name, "…"))
+    if (label != NULL && strcmp(name, json_string_value(label)) != 0)
       fprintf(out, "%u: %s\n", i + 1, json_string_value(label));
     if (oct_report_at(reports[i], "latency_s.at_s") != NULL)
       fprintf(out, "%s: saturated; its percentiles are those at T = %.0f s and grow with it\n",

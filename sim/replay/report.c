@@ -212,6 +212,9 @@ print_verdict(FILE *out, const json_t *r) {
         oct_report_count(oct_report_number(r, "verdict.backlog_tokens_per_s_high")),
         oct_report_count(oct_report_number(r, "verdict.offered_tokens_per_s")),
         oct_report_share(MAX(0, oct_report_number(r, "verdict.unserved_share"))));
+  else if (is_true(r, "window.extended"))
+    g_string_append(text, ": all was sent within one residence time, too soon to tell whether the "
+                          "load is served (--find-capacity does, or more requests)");
   print_wrapped(out, "verdict", text->str);
   g_autofree char *window = g_strdup_printf(
       "%s to %s (warm-up: %s); mean residence %s; load until %s",

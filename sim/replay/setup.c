@@ -77,6 +77,40 @@ fill_defaults(oct_setup *s) {
   e->no_forward |= s->options.exact;
 }
 
+static gboolean
+has_experts(const oct_model_spec *spec) {
+  for (guint i = 0; i < spec->n_ffn; i++)
+    if (spec->ffn[i].n_experts > 0)
+      return TRUE;
+  return FALSE;
+}
+
+/* Options that this model or this backend has no use for. */
+static void
+warn_of_unused(oct_setup *s) {
+  const oct_setup_options *o = &s->options;
+  const oct_expert_options *e = &o->engine.experts;
+  gboolean experts = has_experts(s->spec);
+  const struct {
+    gboolean unused;
+    const char *what;
+  } checks[] = {
+      {!experts && (o->moe_kernel == OCT_MOE_KERNEL_TARGET || o->routing_alpha > 0),
+       "moe-kernel, expert-routing: no effect, the model has no experts"},
+      {o->expert_cache_bytes == 0 &&
+           (e->policy != OCT_EXPERT_LRU || o->expert_load || e->warmup != OCT_EXPERT_WARM_UNIFORM ||
+            o->expert_histogram != NULL),
+       "expert-policy, expert-warmup, expert-miss: no effect without expert-cache-size"},
+      {!has_state(s->spec) && o->state_memory_ratio >= 0,
+       "state-memory-ratio: no effect, the model has no recurrent state"},
+      {o->backend == OCT_REPLAY_MOCK && o->exact,
+       "sim-exact: no effect, backend mock has no solver"},
+  };
+  for (gsize i = 0; i < G_N_ELEMENTS(checks); i++)
+    if (checks[i].unused)
+      g_ptr_array_add(s->warnings, g_strdup(checks[i].what));
+}
+
 /* ---------------------------------------------------------------- memory */
 
 static gboolean
@@ -213,6 +247,7 @@ make(oct_setup *s, GError **error) {
   if (!oct_parallel_check(s->spec, &s->engine.instance.parallel, error))
     return FALSE;
   translate_swap_space(s);
+  warn_of_unused(s);
   fill_defaults(s);
   if (s->profile == NULL)
     plan_mock_memory(s);

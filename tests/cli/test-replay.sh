@@ -69,6 +69,9 @@ run "$octet" replay - --model llama-3.1-8b --backend mock <"$chat"
 is "$status" 0 "standard input is a trace"
 run "$octet" replay "$OCT_SRCDIR/traces/samples/sessions.jsonl" --model llama-3.1-8b --backend mock
 has "$out" "prefix hits: " "sessions are replayed"
+run "$octet" replay "$chat" --model llama-3.1-8b --backend mock --concurrency 4 --sim-exact
+has "$out" "concurrency 4: not used" "a flag that the trace has no use for is told"
+has "$out" "sim-exact: no effect" "and one that the backend has no use for"
 run "$octet" replay "$chat" --model llama-3.1-8b --backend mock:fixed_ns=5000000 --limit 20
 is "$status" 0 "any world of the registry is a backend"
 
@@ -128,6 +131,20 @@ refused 2 "leaves nothing" "$chat" $m --duration 5s --warmup 5s
 refused 2 "rate \"-1\"" "$chat" $m --rate=-1
 refused 2 "closed loop" "$OCT_SRCDIR/traces/samples/closed.jsonl" $m --rate 5
 refused 2 "rate-mode \"twice\"" "$chat" $m --rate-mode twice
+refused 2 "without --rate" "$chat" $m --rate-mode superpose
+refused 2 "without --find-capacity" "$chat" $m --load 0.5
+refused 2 "without --timeline" "$chat" $m --timeline-interval 2s
+refused 2 "recorded traces" chat-150 $m --limit 5 --spread auto
+refused 2 "another option" "$chat" $m --json "$work/z" --log "$work/z"
+refused 2 "standard output" "$chat" $m --requests -
+refused 2 "given too" "$chat" $m --policy priority --scheduling-policy fcfs
+refused 2 "given too" "$chat" $m --kv-offloading-size 1 --swap-space 1
+refused 2 "2 to 16777216" "$chat" $m --max-model-len 0
+refused 2 "it takes one" "$chat" $m --find-capacity --policy decode-first,vllm-v1
+refused 2 "nothing to measure" "$chat" $m --warmup 100h
+echo "TIMESTAMP,ContextTokens,GeneratedTokens" >"$work/none.csv"
+refused 2 "has no request" "$work/none.csv" $m
+refused 1 "-tp 3: " "$chat" $m -tp 1 --compare "-tp 3"
 refused 2 "--exact-lengths" "$chat" $m --exact-lengths --assume-max-tokens 5
 refused 2 "more than 16" "$chat" $m --max-num-seqs 1,2,3,4,5 --block-size 16,32,64,128
 refused 2 "do not go together" "$chat" $m --policy decode-first,vllm-v1 --compare "-tp 1"
