@@ -87,6 +87,8 @@ text_encode(const oct_tokenizer *tokenizer, const void *text, gsize size) {
 const char *
 text_smollm2(void) {
   const char *path = g_getenv("OCT_SMOLLM2");
+  if (path != NULL && *path == 0)
+    path = NULL;
   if (path == NULL)
     g_test_skip("OCT_SMOLLM2 does not name SmolLM2-135M-Instruct's GGUF file");
   return path;
