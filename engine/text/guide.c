@@ -339,9 +339,7 @@ oct_guide_new_schema(const oct_guide_vocab *vocab, const json_t *schema, GError 
   return guide_begin(g, error);
 }
 
-/* --- masks
- * ------------------------------------------------------------------------------------------------------
- */
+/* --- masks --------------------------------------------------------------------------------- */
 
 typedef struct oct_visit {
   guint32 node, position;
