@@ -16,7 +16,14 @@
   ROW(MAX_NUM_BATCHED_TOKENS, "max-num-batched-tokens", "tokens",        1,     2048,   1 << 20)   \
   ROW(BLOCK_SIZE,             "block-size",             "tokens",        1,       16,      4096)   \
   ROW(QUEUE_REQUESTS,         "max-queued-requests",    "requests",      1,     4096,   1 << 20)   \
-  ROW(QUEUE_TOKENS,           "max-queued-tokens",      "prompt tokens", 1, 64 << 20, 1LL << 36)
+  ROW(QUEUE_TOKENS,           "max-queued-tokens",      "prompt tokens", 1, 64 << 20, 1LL << 36)   \
+  /* what one HTTP request may have: engine/http/parser.h */                                       \
+  ROW(REQUEST_LINE_BYTES,     "max-request-line-bytes", "bytes",        64,  8 << 10,   1 << 20)   \
+  ROW(HEADER_BYTES,           "max-header-bytes",       "bytes",       256, 32 << 10,   1 << 20)   \
+  ROW(HEADERS,                "max-headers",            "headers",       1,       64,      4096)   \
+  ROW(BODY_BYTES,             "max-body-bytes",         "bytes",         1,  8 << 20, 1LL << 32)   \
+  ROW(CHUNKS,                 "max-chunks",             "chunks",        1,  1 << 16,   1 << 20)   \
+  ROW(CHUNK_EXTENSION_BYTES,  "max-chunk-extension-bytes", "bytes",      0,      256,   1 << 16)
 /* clang-format on */
 
 typedef enum oct_limit {
