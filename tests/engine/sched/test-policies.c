@@ -413,6 +413,30 @@ test_victims(void) {
   }
 }
 
+/* All run from the start, the worst two in the middle: the later of them leaves first, and the best
+ * never do. */
+static void
+test_priority_victims(void) {
+  static const gint32 priorities[] = {0, 1, 1, 0};
+  scene s;
+  scene_init(&s, "llama", 12, 0); /* three of each: the first in line lacks the next */
+  s.config.policy = "priority";
+  s.config.prefix_caching = FALSE;
+  for (guint i = 0; i < 4; i++) {
+    rig_request *q = scene_ask(&s, i, 8, 80);
+    q->params.priority = priorities[i];
+  }
+  scene_run(&s);
+  guint32 preempted[4];
+  for (guint i = 0; i < 4; i++)
+    preempted[i] = rig_request_at(&s.rig, i)->record.preemptions;
+  g_test_message("preempted %u %u %u %u times", preempted[0], preempted[1], preempted[2],
+                 preempted[3]);
+  g_assert_cmpuint(preempted[0] + preempted[3], ==, 0);
+  g_assert_cmpuint(preempted[1] + preempted[2], >, 0);
+  scene_clear(&s);
+}
+
 typedef struct share {
   double recomputed;
   guint64 preemptions;
@@ -489,6 +513,7 @@ main(int argc, char **argv) {
   g_test_add_func("/sched/policies/shortest-first-overtakes-for-a-while", test_shortest_first);
   g_test_add_func("/sched/policies/long-prompts-go-in-pieces-beside-others", test_threshold);
   g_test_add_func("/sched/policies/victims-are-the-youngest-of-the-worst", test_victims);
+  g_test_add_func("/sched/policies/the-best-priority-does-not-leave", test_priority_victims);
   g_test_add_func("/sched/policies/recompute-share-under-overload", test_recompute_share);
   return g_test_run();
 }
