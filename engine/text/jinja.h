@@ -25,8 +25,8 @@
 #define OCT_TEMPLATE_DEPTH_MAX  64u  /* of blocks and expressions in the source */
 #define OCT_TEMPLATE_CALLS_MAX  400u /* of evaluations inside each other */
 #define OCT_TEMPLATE_FUEL       20000000u
-#define OCT_TEMPLATE_MEMORY_MAX (512u << 20)
-#define OCT_TEMPLATE_OUTPUT_MAX (128u << 20)
+#define OCT_TEMPLATE_MEMORY_MAX (256u << 20)
+#define OCT_TEMPLATE_OUTPUT_MAX (64u << 20)
 
 typedef struct oct_template oct_template;
 

@@ -126,7 +126,7 @@ no_text_is_slow(gconstpointer name) {
   static const char *const units[] = {"a",  " ",  "\n",           "A",   "Aa",
                                       "1",  "!",  "\xe6\xbc\xa2", "ab",  "\xff",
                                       "<|", "' ", "\xe0\xb8\xb1", " \n", "\xc3\xa9"};
-  const gsize small = 1 << 17;
+  const gsize small = 1 << 16;
   g_autoptr(oct_tokenizer) tokenizer = text_tokenizer(name);
   g_autofree char *text = g_malloc(2 * small);
   for (guint u = 0; u < G_N_ELEMENTS(units); u++) {
