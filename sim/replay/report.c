@@ -134,13 +134,14 @@ char *
 oct_report_title(const json_t *r) {
   GString *title = g_string_new(NULL);
   g_string_append_printf(title, "%s on ", string_at(r, "configuration.model"));
-  double replicas = oct_report_number(r, "configuration.replicas");
-  if (replicas > 1)
-    g_string_append_printf(title, "%.0f x ", replicas);
   if (oct_report_at(r, "configuration.node") != NULL)
     g_string_append(title, string_at(r, "configuration.node"));
   else
     g_string_append(title, "mock");
+  /* All of them on the one node. */
+  double replicas = oct_report_number(r, "configuration.replicas");
+  if (replicas > 1)
+    g_string_append_printf(title, ", %.0f replicas", replicas);
   static const struct {
     const char *path, *name;
   } sizes[] = {{"configuration.tensor_parallel_size", "TP"},

@@ -96,7 +96,7 @@ if [ "$simgrid" ]; then
   done
   run "$octet" replay chat-150 --rate 2 --limit 100 --model llama-3.1-8b --node h200-hgx8 \
     --replicas 2 -tp 4
-  has "$out" "2 x h200-hgx8" "replicas share a node"
+  has "$out" "on h200-hgx8, 2 replicas, TP4" "replicas share a node"
   run "$octet" replay chat-150 --limit 10 --model llama-3.1-8b --node h200-hgx8 --swap-space 4
   has "$out" "swap-space is the host tier's old name" "--swap-space is taken with a warning"
   run "$octet" replay chat-150 --limit 10 --model kimi-k3 --node h100-hgx8
