@@ -84,9 +84,10 @@ oct_moe_grid_fill(oct_cost *cost, guint f) {
   const oct_moe_table table = table_of(cost, f);
   const gboolean by_expert = cost->parallel.expert_parallel && cost->expert_ranks > 1;
   const oct_math math = oct_price_math(profile, cost->spec->types.expert);
-  double bandwidth = cost->options.moe_kernel == OCT_MOE_KERNEL_TARGET
-                         ? profile->efficiency.hbm_moe_expert
-                         : profile->moe_fit[math].bandwidth;
+  double bandwidth = profile->moe_fit[math].bandwidth;
+  /* The best that is reached is no slower than what is measured. */
+  if (cost->options.moe_kernel == OCT_MOE_KERNEL_TARGET)
+    bandwidth = MAX(bandwidth, profile->efficiency.hbm_moe_expert);
   oct_moe_shape shape = expert_shape(cost, f);
   oct_moe_grid *grid = g_new0(oct_moe_grid, 1);
   g_autofree oct_moe_view *view = g_new0(oct_moe_view, 1);
