@@ -17,8 +17,8 @@ static const struct {
     {"OPTIONS", OCT_HTTP_OPTIONS},
 };
 
-static gboolean
-is_token(char c) {
+gboolean
+oct_http_is_token(char c) {
   return g_ascii_isalnum(c) || (c != 0 && strchr("!#$%&'*+-.^_`|~", c) != NULL);
 }
 
@@ -61,7 +61,7 @@ cut(oct_http_slice s, char c, oct_http_slice *rest) {
 static oct_http_fault
 read_method(oct_http_slice word, oct_http_method *out) {
   for (gsize i = 0; i < word.size; i++)
-    if (!is_token(word.bytes[i]))
+    if (!oct_http_is_token(word.bytes[i]))
       return REFUSE(400, "the method is not a token");
   if (word.size == 0)
     return REFUSE(400, "the request line has no method");
@@ -158,7 +158,7 @@ oct_http_read_header(oct_http_slice line, oct_http_header *out) {
   if (out->name.size == 0)
     return REFUSE(400, "a header has no name");
   for (gsize i = 0; i < out->name.size; i++)
-    if (!is_token(out->name.bytes[i]))
+    if (!oct_http_is_token(out->name.bytes[i]))
       return REFUSE(400, "a header's name is not a token");
   out->value = trim(out->value);
   return none;

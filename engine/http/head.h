@@ -24,6 +24,9 @@ oct_http_fault oct_http_read_request_line(oct_http_slice line, oct_http_request_
 /* Of a header line without its CR LF, in which control characters were refused already. */
 oct_http_fault oct_http_read_header(oct_http_slice line, oct_http_header *out);
 
+/* Whether a byte may be in a token: a method, a name. */
+gboolean oct_http_is_token(char c);
+
 /* host [":" port] with a name, an IPv4 address or a bracketed IPv6 address. */
 gboolean oct_http_host_is_valid(oct_http_slice host);
 

@@ -38,6 +38,18 @@ typedef enum phase {
   PHASE_COUNT
 } phase;
 
+/* Places in ;name=value;name="quoted" behind a chunk's size. */
+typedef enum place {
+  NAME_FIRST,
+  NAME_REST,
+  VALUE_FIRST,
+  VALUE_REST,
+  QUOTED,
+  ESCAPED,
+  QUOTED_END,
+  NO_PLACE
+} place;
+
 /* Headers that decide something and must therefore come once. */
 enum {
   HOST = 1 << 0,
@@ -90,6 +102,7 @@ struct oct_http_parser {
   gsize body_wire; /* bytes of a chunked body that were read, framing included */
   gsize chunks, extension;
   guint digits; /* of the chunk size in hand */
+  place place;  /* in EXTENSION */
 };
 
 static gsize
@@ -387,19 +400,49 @@ take_size(oct_http_parser *p, const guint8 *bytes, gsize size) {
     refuse(p, 400, "a chunk's size is not hexadecimal digits only");
   else if (bytes[0] == ';' && ++p->extension > p->limits.extension_bytes)
     refuse(p, 400, "the chunk extensions are too long");
-  else
+  else {
     p->phase = bytes[0] == '\r' ? SIZE_LF : EXTENSION;
+    p->place = NAME_FIRST;
+  }
   return 1;
+}
+
+/* Where c leads to; NO_PLACE where it may not stand. */
+static place
+after(place at, char c) {
+  gboolean token = oct_http_is_token(c), text = c == '\t' || g_ascii_isprint(c);
+  switch (at) {
+  case NAME_FIRST:
+    return token ? NAME_REST : NO_PLACE;
+  case NAME_REST:
+    return token ? NAME_REST : c == '=' ? VALUE_FIRST : c == ';' ? NAME_FIRST : NO_PLACE;
+  case VALUE_FIRST:
+    return token ? VALUE_REST : c == '"' ? QUOTED : NO_PLACE;
+  case VALUE_REST:
+    return token ? VALUE_REST : c == ';' ? NAME_FIRST : NO_PLACE;
+  case QUOTED:
+    return c == '"' ? QUOTED_END : c == '\\' ? ESCAPED : text ? QUOTED : NO_PLACE;
+  case ESCAPED:
+    return text ? QUOTED : NO_PLACE;
+  case QUOTED_END:
+    return c == ';' ? NAME_FIRST : NO_PLACE;
+  case NO_PLACE:
+    break;
+  }
+  return NO_PLACE;
 }
 
 static gsize
 take_extension(oct_http_parser *p, const guint8 *bytes, gsize size) {
   (void)size;
-  guint8 c = bytes[0];
-  if (c == '\r')
+  if (bytes[0] == '\r' &&
+      (p->place == NAME_REST || p->place == VALUE_REST || p->place == QUOTED_END)) {
     p->phase = SIZE_LF;
-  else if ((c < ' ' && c != '\t') || c == 0x7f)
-    refuse(p, 400, "there is a control character in a chunk extension");
+    return 1;
+  }
+  p->place = after(p->place, (char)bytes[0]);
+  if (p->place == NO_PLACE)
+    refuse(p, 400, "a chunk extension is malformed");
   else if (++p->extension > p->limits.extension_bytes)
     refuse(p, 400, "the chunk extensions are too long");
   return 1;

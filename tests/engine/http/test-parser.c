@@ -225,6 +225,7 @@ hosts(void) {
       {"[fe80::1%eth0]", FALSE},
       {"[::1", FALSE},
       {"[1]", FALSE},
+      {"[1:2]", FALSE},
       {"[::1]x", FALSE},
       {"a:", FALSE},
       {"a:65536", FALSE},
