@@ -265,6 +265,37 @@ test_snapshots_while_decoding(void) {
   }
 }
 
+static guint32 found_without_page;
+
+static void
+count_bare_snapshots(rig *r, void *user) {
+  const oct_engine *e = r->engines[0];
+  const oct_kv_domain *d = &e->domains[0];
+  (void)user;
+  const oct_pool *states = d->device[e->first_state_group];
+  found_without_page = 0;
+  for (guint32 i = 0; i < oct_pool_total(states); i++)
+    if (oct_pool_indexed(states, i) &&
+        oct_pool_find(d->device[e->first_page_group], oct_pool_key(states, i)) == OCT_POOL_NONE)
+      found_without_page++;
+}
+
+/* A snapshot goes with the page that it stands at the end of. */
+static void
+test_snapshots_go(void) {
+  scene s;
+  scene_init(&s, "hybrid", 20, 0);
+  set_states(&s, 60);
+  s.config.state_snapshot_interval = 16;
+  for (guint i = 0; i < 12; i++)
+    scene_ask(&s, i, 100, 4)->params.arrival_ns = i * 50 * MS;
+  s.rig.on_finish = count_bare_snapshots;
+  scene_run(&s);
+  g_assert_cmpuint(scene_stats(&s)->snapshots_taken, >, 60);
+  g_assert_cmpuint(found_without_page, ==, 0);
+  scene_clear(&s);
+}
+
 /* ---------------------------------------------------------------- windows */
 
 /* A hit needs the pages that the next token's window covers, not those before: they may be gone. */
@@ -384,6 +415,7 @@ main(int argc, char **argv) {
   g_test_add_func("/sched/kv/a-hybrid-hit-ends-at-a-snapshot", test_hybrid_hits);
   g_test_add_func("/sched/kv/chunks-end-where-snapshots-are-taken", test_cuts);
   g_test_add_func("/sched/kv/decoding-takes-snapshots", test_snapshots_while_decoding);
+  g_test_add_func("/sched/kv/a-snapshot-goes-with-its-page", test_snapshots_go);
   g_test_add_func("/sched/kv/a-window-hit-needs-its-live-pages-only", test_window_hit);
   g_test_add_func("/sched/kv/a-window-leaves-pages-behind", test_window_is_freed);
   g_test_add_func("/sched/kv/choices-share-the-prompt", test_fork);

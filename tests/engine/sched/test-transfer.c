@@ -51,6 +51,96 @@ test_large_transfer(void) {
   scene_clear(&s);
 }
 
+static void
+throw_out(oct_engine *e, oct_seq *seq) {
+  g_assert_true(oct_plan_may_leave(e, seq));
+  oct_engine_enter(e);
+  oct_preempt(e, seq);
+  oct_engine_leave(e);
+}
+
+static guint thrown_out;
+
+/* Pages of it have come from the host, its snapshot is still to be restored. */
+static void
+throw_out_unrestored(rig *r, void *user) {
+  oct_engine *e = r->engines[0];
+  guint32 g = *(const guint32 *)user;
+  for (oct_request *q = e->first; q != NULL; q = q->next)
+    if (q->seqs[0]->state == OCT_SEQ_RUNNING && q->seqs[0]->restore[g] != OCT_POOL_NONE &&
+        q->seqs[0]->unfinished == 0 && thrown_out == 0) {
+      thrown_out++;
+      throw_out(e, q->seqs[0]);
+    }
+}
+
+/* A hit whose pages have been pushed out to the host and whose snapshot has not: thrown out before
+ * its first step, there is nothing in its own state slot that could be copied. */
+static void
+test_unrestored(void) {
+  scene s;
+  scene_init(&s, "hybrid", 24, 200);
+  oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
+  guint n = oct_model_groups(s.spec, s.config.instance.kv_dtype, groups);
+  guint32 state = 0;
+  for (guint32 g = 0; g < n; g++)
+    if (groups[g].kind == OCT_ATTENTION_KDA)
+      state = g;
+  s.config.instance.memory.groups[state].n_device = 40;
+  (void)scene_ask(&s, 1, 65, 1);
+  rig_request *pushes = scene_ask(&s, 2, 300, 60), *again = scene_ask(&s, 1, 65, 20);
+  pushes->params.arrival_ns = 50 * MS;
+  again->params.arrival_ns = 200 * MS;
+  thrown_out = 0;
+  s.rig.on_turn = throw_out_unrestored;
+  s.rig.user = &state;
+  scene_run(&s);
+  g_assert_cmpuint(thrown_out, ==, 1);
+  g_assert_cmpuint(scene_stats(&s)->host_hit_tokens, >, 0);
+  g_assert_cmpint(again->record.reason, ==, OCT_END_LENGTH);
+  scene_clear(&s);
+}
+
+/* Choices that were forked in the step in flight, and have no slice in it. */
+static void
+throw_out_forked(rig *r, void *user) {
+  (void)user;
+  oct_engine *e = r->engines[0];
+  for (oct_request *q = e->first; q != NULL; q = q->next)
+    for (guint32 c = 1; c < q->n; c++)
+      if (q->seqs[c] != NULL && q->seqs[c]->state == OCT_SEQ_RUNNING &&
+          q->seqs[c]->unfinished == 0 && q->seqs[c]->last_step == 0 && e->n_flights > 0) {
+        thrown_out++;
+        throw_out(e, q->seqs[c]);
+      }
+}
+
+/* The step that was to make what is on its way to the host, or there already, fails. */
+static void
+test_source_fails(void) {
+  for (gint64 copy_ns = 10000; copy_ns <= 10000000; copy_ns *= 1000) {
+    scene s;
+    scene_init(&s, "hybrid", 64, 64);
+    s.config.max_num_batched_tokens = 16;
+    s.config.run_ahead = 0;
+    s.mock.copy_page_ns = s.mock.copy_state_ns = copy_ns;
+    (void)scene_ask(&s, 1, 17, 1);
+    rig_request *e = scene_ask(&s, 2, 15, 1), *a = scene_ask(&s, 1, 17, 6);
+    e->params.arrival_ns = a->params.arrival_ns = 20 * MS;
+    a->params.n = 3;
+    s.fault.script[s.fault.n_script++] = (oct_inject_line){OCT_INJECT_STEP, 0, 3};
+    s.fault.delay_ns = 2 * MS;
+    thrown_out = 0;
+    s.rig.on_turn = throw_out_forked;
+    scene_run(&s);
+    g_assert_cmpuint(thrown_out, >=, 2);
+    g_assert_cmpuint(scene_stats(&s)->offloads, >=, 2);
+    g_assert_cmpint(a->record.reason, ==, OCT_END_LENGTH);
+    g_assert_cmpuint(a->record.output_tokens, ==, 18);
+    scene_clear(&s);
+  }
+}
+
 int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
@@ -58,5 +148,8 @@ main(int argc, char **argv) {
                   test_fresh_choice);
   g_test_add_func("/sched/transfer/a-cache-too-large-for-a-transfer-is-computed",
                   test_large_transfer);
+  g_test_add_func("/sched/transfer/a-snapshot-not-restored-is-not-offloaded", test_unrestored);
+  g_test_add_func("/sched/transfer/what-a-failed-step-was-to-make-does-not-come-back",
+                  test_source_fails);
   return g_test_run();
 }
