@@ -211,24 +211,41 @@ take_key(cursor *c) {
   return ok && oct_checkpoint_add_meta(c->checkpoint, &meta, c->error);
 }
 
-/* general.alignment, searched among keys that are not sorted yet. */
+/* A key of this file by name, among keys that are not sorted yet. */
+static const oct_meta *
+find_key(const cursor *c, const char *name) {
+  for (guint i = 0; i < c->checkpoint->n_meta; i++)
+    if (g_str_equal(c->checkpoint->meta[i].key, name))
+      return &c->checkpoint->meta[i];
+  return NULL;
+}
+
 static gboolean
 find_alignment(const cursor *c, guint64 *alignment) {
+  const oct_meta *meta = find_key(c, "general.alignment");
   *alignment = ALIGNMENT_DEFAULT;
-  for (guint i = 0; i < c->checkpoint->n_meta; i++) {
-    const oct_meta *meta = &c->checkpoint->meta[i];
-    if (!g_str_equal(meta->key, "general.alignment"))
-      continue;
-    if (meta->kind != OCT_META_UINT || meta->u64 < ALIGNMENT_MIN ||
-        meta->u64 > OCT_FILE_ALIGNMENT_MAX || (meta->u64 & (meta->u64 - 1)) != 0)
-      return oct_file_fail(
-          c->file, OCT_FILES_ERROR_LIMIT, c->error,
-          "general.alignment is %s %" G_GUINT64_FORMAT ": allowed are powers of two from %d to %d",
-          oct_meta_kind_name(meta->kind), meta->kind == OCT_META_UINT ? meta->u64 : 0,
-          ALIGNMENT_MIN, OCT_FILE_ALIGNMENT_MAX);
-    *alignment = meta->u64;
-  }
+  if (meta == NULL)
+    return TRUE;
+  if (meta->kind != OCT_META_UINT || meta->u64 < ALIGNMENT_MIN ||
+      meta->u64 > OCT_FILE_ALIGNMENT_MAX || (meta->u64 & (meta->u64 - 1)) != 0)
+    return oct_file_fail(
+        c->file, OCT_FILES_ERROR_LIMIT, c->error,
+        "general.alignment is %s %" G_GUINT64_FORMAT ": allowed are powers of two from %d to %d",
+        oct_meta_kind_name(meta->kind), meta->kind == OCT_META_UINT ? meta->u64 : 0, ALIGNMENT_MIN,
+        OCT_FILE_ALIGNMENT_MAX);
+  *alignment = meta->u64;
   return TRUE;
+}
+
+/* A model in several files says so in each of them. */
+static gboolean
+check_split(const cursor *c) {
+  const oct_meta *meta = find_key(c, "split.count");
+  return meta == NULL || meta->kind != OCT_META_UINT || meta->u64 <= 1 ||
+         oct_file_fail(c->file, OCT_FILES_ERROR_UNSUPPORTED, c->error,
+                       "one of %" G_GUINT64_FORMAT
+                       " files of a model: merge them, several GGUF files are not read",
+                       meta->u64);
 }
 
 /* --- tensors -------------------------------------------------------------------------------------
@@ -352,7 +369,7 @@ oct_gguf_read(oct_checkpoint *checkpoint, GError **error) {
   for (guint64 i = 0; i < n_keys; i++)
     if (!take_key(&c))
       return FALSE;
-  if (!find_alignment(&c, &alignment))
+  if (!check_split(&c) || !find_alignment(&c, &alignment))
     return FALSE;
   gsize tensors_at = c.at;
   if (!skip_tensors(&c, n_tensors))

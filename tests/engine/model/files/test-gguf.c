@@ -283,6 +283,21 @@ refuses_booleans(void) {
   maker_refused(many, OCT_FILES_ERROR_FORMAT, "flags: a boolean of 3");
 }
 
+static void
+refuses_parts(void) {
+  for (guint32 n = 0; n < 3; n++) {
+    g_autoptr(maker) m = maker_new();
+    g_autoptr(GError) error = NULL;
+    g_autofree void *copy = NULL;
+    maker_gguf(m, 3, 0, 1);
+    maker_key_u32(m, "split.count", n);
+    g_autoptr(oct_checkpoint) c = maker_open(m, &copy, &error);
+    g_assert_true((c == NULL) == (n > 1));
+    if (n > 1)
+      maker_refused(m, OCT_FILES_ERROR_UNSUPPORTED, "one of 2 files of a model");
+  }
+}
+
 /* A file may end before its padding when no tensor has data. */
 static void
 reads_a_file_of_keys_only(void) {
@@ -310,6 +325,7 @@ main(int argc, char **argv) {
   g_test_add_func("/files/gguf/refuses-names-that-are-there-twice", refuses_doubles);
   g_test_add_func("/files/gguf/refuses-names-that-are-no-names", refuses_names);
   g_test_add_func("/files/gguf/refuses-booleans-that-are-none", refuses_booleans);
+  g_test_add_func("/files/gguf/refuses-a-part-of-a-model", refuses_parts);
   g_test_add_func("/files/gguf/reads-a-file-of-keys-only", reads_a_file_of_keys_only);
   return g_test_run();
 }
