@@ -154,6 +154,28 @@ test_host(void) {
 
 #define PIPE_STEPS 60
 
+/* What left GPU 0 over NVLink: its collectives, and what stage 0 sent on. */
+static void
+check_sends(oct_world *world, const oct_step_price *prices, guint n) {
+  double sent = 0, collectives = 0;
+  for (guint i = 1; i <= n; i++) {
+    sent += prices[i].stages[0].send_bytes;
+    for (guint g = 0; g < OCT_COST_GROUPS; g++)
+      collectives += prices[i].stages[0].groups[g].nvlink_bytes;
+  }
+  for (guint r = 0; r < oct_simgrid_resources(world); r++) {
+    oct_simgrid_use use;
+    oct_simgrid_usage(world, r, &use);
+    if (use.kind != OCT_RESOURCE_NV_UP || use.index != 0)
+      continue;
+    /* Sends are a fortieth of it: without them the sum would be off by more than this. */
+    g_assert_cmpfloat(sent, >, 0.02 * (sent + collectives));
+    g_assert_cmpfloat(ABS(use.moved - (sent + collectives)), <, 0.005 * (sent + collectives));
+    return;
+  }
+  g_assert_not_reached();
+}
+
 static void
 pipeline_body(oct_world *world, gpointer out G_GNUC_UNUSED) {
   sim_rig rig;
@@ -197,6 +219,7 @@ pipeline_body(oct_world *world, gpointer out G_GNUC_UNUSED) {
     }
     g_assert_cmpint(ABS(end[n] - c[3]), <=, n); /* where a send meets a collective: 1 ns a step */
   }
+  check_sends(world, prices, PIPE_STEPS);
   sim_rig_check_usage(world);
   sim_rig_close(&rig);
   sim_rig_clear(&rig);
