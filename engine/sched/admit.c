@@ -111,7 +111,8 @@ admit(oct_engine *engine, oct_seq *seq) {
     return FALSE;
   oct_hit hit = {0};
   oct_seq *source = oct_pull_source(seq);
-  gboolean coming = oct_memory_coming(engine, seq->domain);
+  /* Of whatever kind: what is missing is not known before the lookup. */
+  gboolean coming = oct_memory_coming(engine, seq->domain, G_MAXUINT32, G_MAXUINT32);
   if (d->n_running > 0 && still_lacks(d, seq)) {
     d->blocked = !coming;
     return FALSE;

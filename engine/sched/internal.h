@@ -134,9 +134,9 @@ typedef struct oct_kv_domain {
   oct_engine *engine;
   oct_pool *device[OCT_GROUPS], *host[OCT_GROUPS];
   oct_queue queue;
-  oct_seq **running; /* RUNNING and PREEMPTING, in order of admission */
+  oct_seq **running; /* RELOADING, RUNNING and PREEMPTING, in order of admission */
   guint32 n_running;
-  guint32 weight;       /* sum over running, reloading and offloading: bounded by max_num_seqs */
+  guint32 weight;       /* sum over running[]: bounded by max_num_seqs */
   guint32 n_preempting; /* PREEMPTING or OFFLOADING: memory that is about to come back */
   guint32 n_reloading;
   gboolean blocked; /* admission of the queue's head failed for memory; cleared when memory comes */
@@ -297,6 +297,10 @@ guint32 oct_kv_first_seen(const oct_engine *engine, guint32 g, guint64 position)
 /* For a sequence that has none, the pages of tokens [0, tokens) that a token at `tokens` sees;
  * there are so many. */
 void oct_kv_take_live(oct_engine *engine, oct_seq *seq, guint32 tokens);
+static inline guint32
+oct_kv_pages(const oct_engine *engine, guint32 tokens) { /* that many tokens take */
+  return (tokens + engine->page_tokens - 1) / engine->page_tokens;
+}
 gboolean oct_kv_can_take(const oct_engine *engine, guint32 domain, guint32 pages, guint32 states);
 /* State slots of the sequence (one per state group), all or nothing. */
 gboolean oct_kv_take_state(oct_engine *engine, oct_seq *seq);
@@ -365,8 +369,9 @@ static inline double
 oct_expected_output(const oct_engine *engine) {
   return engine->n_outputs >= 16 ? engine->mean_output : 256;
 }
-/* Memory is about to come back without anybody being preempted. */
-gboolean oct_memory_coming(const oct_engine *engine, guint32 domain);
+/* Memory is about to come back without anybody being preempted, of a kind of which there is less
+ * than so many. */
+gboolean oct_memory_coming(const oct_engine *engine, guint32 domain, guint32 pages, guint32 states);
 
 /* ---- commit.c */
 void oct_commit_step(oct_engine *engine, const oct_event *event);

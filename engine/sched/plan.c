@@ -8,7 +8,6 @@
  * steps and the copies in flight, some sequence advances. */
 #include "engine/sched/internal.h"
 
-
 /* ---------------------------------------------------------------- slots and running lists */
 
 void
@@ -49,12 +48,14 @@ oct_seq_leave(oct_engine *engine, oct_seq *seq) {
 /* ---------------------------------------------------------------- preemption */
 
 gboolean
-oct_memory_coming(const oct_engine *engine, guint32 domain) {
+oct_memory_coming(const oct_engine *engine, guint32 domain, guint32 pages, guint32 states) {
   const oct_kv_domain *d = &engine->domains[domain];
   if (d->n_preempting > 0)
     return TRUE;
+  /* Only what drains where something is missing: a state that drains is no page. */
   for (guint32 g = 0; engine->n_flights > 0 && g < engine->n_groups; g++)
-    if (oct_pool_count(d->device[g], OCT_ITEM_DRAINING) > 0)
+    if ((engine->is_state[g] ? states : pages) > oct_pool_available(d->device[g]) &&
+        oct_pool_count(d->device[g], OCT_ITEM_DRAINING) > 0)
       return TRUE;
   return FALSE;
 }
@@ -119,7 +120,7 @@ static gboolean
 make_room(oct_engine *engine, oct_seq *seq, guint32 tokens) {
   oct_kv_slide(engine, seq, seq->sched);
   while (!oct_kv_grow(engine, seq, tokens)) {
-    if (oct_memory_coming(engine, seq->domain))
+    if (oct_memory_coming(engine, seq->domain, oct_kv_pages(engine, tokens) - seq->n_pages, 0))
       return FALSE;
     oct_seq *victim = engine->policy->victim(engine, seq->domain, seq);
     if (victim == NULL)
@@ -448,7 +449,7 @@ plan_fork(oct_engine *engine, oct_seq *trunk) {
   if (!make_room(engine, trunk, r->prompt))
     return;
   while (!fork_fits(engine, trunk)) {
-    if (oct_memory_coming(engine, trunk->domain))
+    if (oct_memory_coming(engine, trunk->domain, r->n - 1, r->n - 1))
       return;
     oct_seq *victim = engine->policy->victim(engine, trunk->domain, trunk);
     if (victim == NULL || victim == trunk)
