@@ -172,7 +172,8 @@ oct_forward_stretch(oct_engine *engine, oct_time horizon) {
   engine->stats.generated_tokens += (guint64)steps * f->n_slices;
   for (guint32 i = 0; i < engine->n_domains; i++) {
     oct_kv_domain *d = &engine->domains[i];
-    d->last_decode_ns = f->submit_ns;
+    if (d->n_running > 0) /* an idle domain has decoded nothing */
+      d->last_decode_ns = f->submit_ns;
     for (guint32 j = 0; j < d->n_running; j++) {
       catch_up(d->running[j], steps);
       d->running[j]->last_token_ns = engine->now;
