@@ -373,7 +373,9 @@ const contract_case contract_pull_cases[] = {
     {"40-steps-of-both-go-on-beside", CONTRACT_DENSE, NEEDS_PULL, steps_of_both_go_on_beside},
     {"40-wrong-pulls-are-refused", CONTRACT_DENSE, NEEDS_PULL, wrong_pulls_are_refused},
     {"40-other-shapes-are-refused", CONTRACT_DENSE, NEEDS_PULL, other_shapes_are_refused},
-    {"40-a-closed-peer-fails-it", CONTRACT_DENSE, NEEDS_PULL, closed_peer_fails_it},
+    /* Where copies take what they take, they may have ended before the peer is closed. */
+    {"40-a-closed-peer-fails-it", CONTRACT_DENSE, NEEDS_PULL | NEEDS_SIMULATED,
+     closed_peer_fails_it},
     {"40-a-failed-pull-brings-nothing", CONTRACT_HYBRID, NEEDS_PULL | NEEDS_SIMULATED,
      failed_pull_brings_nothing},
     {"40-a-closed-target-frees-the-sources", CONTRACT_DENSE, NEEDS_PULL,

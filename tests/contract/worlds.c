@@ -10,7 +10,7 @@
 
 /* Copies take long enough for the next call to find them in flight, though another process runs in
  * between. */
-#define REAL "mock:clock=real,copy_page_ns=20000000"
+#define REAL "mock:clock=real,copy_page_ns=50000000"
 
 const contract_world contract_worlds[] = {
     {"mock", "", "mock", TRUE, FALSE},
