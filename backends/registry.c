@@ -382,7 +382,7 @@ static const oct_backend_key cpu_keys[] = {
     {"seed", "of random weights (default 1)"},
     {"threads", "of an instance, 0 = one per processor (default 0)"},
     {"kv", "float32 or bfloat16: the cache's storage (default float32)"},
-    {"weights", "stored, or float32: expanded when they are loaded (default stored)"},
+    {"weights", "mapped, copied or float32: where they are read (default copied up to 2 GiB)"},
     {"latents", "absorbed or expanded form of latent attention (default absorbed)"},
     {"clock", "real or virtual (default real)"},
     {"fixed_ns", "virtual clock: time of a step (default 1000000)"},
@@ -394,7 +394,7 @@ static oct_world *
 make_cpu(const key_list *keys, const char *inner, GError **error) {
   static const char *const formats[] = {"auto", "safetensors", "gguf", NULL};
   static const char *const kvs[] = {"float32", "bfloat16", NULL};
-  static const char *const weights[] = {"stored", "float32", NULL};
+  static const char *const weights[] = {"auto", "mapped", "copied", "float32", NULL};
   static const char *const latents[] = {"absorbed", "expanded", NULL};
   static const char *const clocks[] = {"real", "virtual", NULL};
   static const oct_load_format load[] = {OCT_LOAD_AUTO, OCT_LOAD_SAFETENSORS, OCT_LOAD_GGUF};
@@ -416,7 +416,7 @@ make_cpu(const key_list *keys, const char *inner, GError **error) {
     return NULL;
   o.format = load[format];
   o.kv = kv == 1 ? OCT_KV_BF16 : OCT_KV_F32;
-  o.expand = weight == 1;
+  o.weights = (oct_cpu_weights)weight;
   o.expanded_latents = latent == 1;
   o.clock = clock == 1 ? OCT_CLOCK_VIRTUAL : OCT_CLOCK_REAL;
   return oct_cpu_world_new(&o, error);

@@ -14,18 +14,17 @@
 #ifndef OCT_BACKENDS_CPU_H
 #define OCT_BACKENDS_CPU_H
 
+#include "backends/cpu/model.h"
 #include "engine/backend.h"
-#include "engine/model/files/tensors.h"
-#include "kernels/kernels.h"
 
 typedef struct oct_cpu_options {
   const char *model; /* a checkpoint that is what an instance's spec says; copied. NULL: weights
                         made up from `seed` in the shapes of the spec */
   oct_load_format format;
   guint64 seed;
-  guint32 threads;  /* of an instance; 0 = one per processor */
-  oct_kv_format kv; /* how keys and values are kept, whatever the instance's kv_dtype says */
-  gboolean expand;  /* weights become float32 when they are loaded: more memory, less work */
+  guint32 threads;         /* of an instance; 0 = one per processor */
+  oct_kv_format kv;        /* how keys and values are kept, whatever the instance's kv_dtype says */
+  oct_cpu_weights weights; /* where matrices are, and as what */
   gboolean expanded_latents; /* latent attention in the expanded form */
   oct_clock_kind clock;
   /* Virtual clock: time of a step over all stages, and of each page or state copied beside. */

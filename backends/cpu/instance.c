@@ -32,7 +32,7 @@ make_runner(oct_cpu_instance *in, GError **error) {
                                        .format = o->format,
                                        .spec = in->config.spec,
                                        .seed = o->seed,
-                                       .expand = o->expand};
+                                       .weights = o->weights};
   in->model = oct_cpu_model_load(&model, note_progress, in, error);
   if (in->model == NULL)
     return NULL;

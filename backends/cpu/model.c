@@ -2,9 +2,11 @@
 
 #include <math.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "engine/backend.h"
 #include "engine/base/assert.h"
+#include "kernels/reference/blocks.h"
 
 static gboolean refuse(GError **error, const char *format, ...) G_GNUC_PRINTF(2, 3);
 
@@ -71,9 +73,40 @@ check_same(const oct_model_spec *found, const oct_model_spec *wanted, GError **e
 
 /* ---------------------------------------------------------------- weights */
 
+/* Whether the operators have a fast reader for what the file stores. */
+static gboolean
+find_blocks(const oct_weight *w, oct_block_format *format) {
+  static const oct_stored_type stored[OCT_BLOCK_FORMATS] = {
+      [OCT_BLOCK_Q4_0] = OCT_STORED_Q4_0, [OCT_BLOCK_Q4_1] = OCT_STORED_Q4_1,
+      [OCT_BLOCK_Q5_0] = OCT_STORED_Q5_0, [OCT_BLOCK_Q5_1] = OCT_STORED_Q5_1,
+      [OCT_BLOCK_Q8_0] = OCT_STORED_Q8_0, [OCT_BLOCK_Q4_K] = OCT_STORED_Q4_K,
+      [OCT_BLOCK_Q5_K] = OCT_STORED_Q5_K, [OCT_BLOCK_Q6_K] = OCT_STORED_Q6_K};
+  if (w->codes == NULL || w->layout != OCT_LAYOUT_ROWS)
+    return FALSE;
+  for (guint i = 0; i < OCT_BLOCK_FORMATS; i++)
+    if (stored[i] == w->type) {
+      *format = (oct_block_format)i;
+      return TRUE;
+    }
+  return FALSE;
+}
+
 static void
 read_rows(const void *data, uint32_t first, uint32_t n, float *out) {
-  oct_weight_read(data, first, n, out);
+  const oct_weight *w = data;
+  oct_block_format format;
+  if (!find_blocks(w, &format)) {
+    oct_weight_read(w, first, n, out);
+    return;
+  }
+  gsize row_bytes = oct_weight_row_bytes(w), blocks = w->columns / oct_ref_block_weights(format);
+  if (w->row_step == 1 && w->head_rows == 0) { /* one run */
+    oct_ref_expand_blocks(format, w->codes + first * row_bytes, n * blocks, out);
+    return;
+  }
+  for (guint32 i = 0; i < n; i++)
+    oct_ref_expand_blocks(format, w->codes + oct_weight_stored_row(w, first + i) * row_bytes,
+                          blocks, out + (gsize)i * w->columns);
 }
 
 /* Memory of the model's own, which a config decides about: not g_malloc(). */
@@ -106,16 +139,67 @@ is_plain(const oct_weight *w, oct_stored_type type) {
          w->head_rows == 0;
 }
 
+/* Rows of a copy begin where a vector may. */
+static gsize
+copy_bytes(const oct_weight *w) {
+  return (w->rows * oct_weight_row_bytes(w) + 63) / 64 * 64;
+}
+
 static gboolean
-take_matrix(oct_cpu_model *m, const oct_weight *w, gboolean expanded, oct_matrix *matrix,
+may_copy(const oct_weight *w) {
+  return w->codes != NULL && w->layout == OCT_LAYOUT_ROWS && w->columns > 1;
+}
+
+/* Room for copies of all weights that can be copied. Large pages are asked for, not needed. */
+static gboolean
+map_pages(oct_cpu_model *m, GError **error) {
+  for (guint i = 0; i < oct_weight_map_n(m->map); i++)
+    if (may_copy(oct_weight_map_at(m->map, i)))
+      m->pages_bytes += copy_bytes(oct_weight_map_at(m->map, i));
+  if (m->pages_bytes == 0)
+    return TRUE;
+  void *pages =
+      mmap(NULL, m->pages_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (pages == MAP_FAILED)
+    return refuse(error, "%s: no memory for a copy of %" G_GSIZE_FORMAT " bytes of weights",
+                  m->spec->name, m->pages_bytes);
+#ifdef MADV_HUGEPAGE
+  (void)madvise(pages, m->pages_bytes, MADV_HUGEPAGE);
+#endif
+  m->pages = pages;
+  m->bytes += m->pages_bytes;
+  return TRUE;
+}
+
+/* The weight with its rows copied, in their logical order. Owned by the model. */
+static const oct_weight *
+copy_rows(oct_cpu_model *m, const oct_weight *w) {
+  gsize row_bytes = oct_weight_row_bytes(w);
+  guint8 *to = m->pages + m->pages_used;
+  m->pages_used += copy_bytes(w);
+  oct_assert(m->pages_used <= m->pages_bytes);
+  for (guint64 r = 0; r < w->rows; r++)
+    memcpy(to + r * row_bytes, w->codes + oct_weight_stored_row(w, r) * row_bytes, row_bytes);
+  oct_weight *copy = g_memdup2(w, sizeof *w);
+  g_ptr_array_add(m->owned, copy);
+  copy->codes = to;
+  copy->row_step = 1;
+  copy->head_rows = 0;
+  return copy;
+}
+
+static gboolean
+take_matrix(oct_cpu_model *m, const oct_weight *w, oct_cpu_weights how, oct_matrix *matrix,
             GError **error) {
   *matrix = (oct_matrix){.rows = (guint32)w->rows, .columns = (guint32)w->columns};
+  if (how == OCT_CPU_WEIGHTS_COPIED && may_copy(w))
+    w = copy_rows(m, w);
   if (is_plain(w, OCT_STORED_F32) || is_plain(w, OCT_STORED_BF16)) {
     matrix->format = w->type == OCT_STORED_F32 ? OCT_MATRIX_F32 : OCT_MATRIX_BF16;
     matrix->data = w->codes;
     return TRUE;
   }
-  if (expanded) {
+  if (how == OCT_CPU_WEIGHTS_FLOAT32) {
     const float *values;
     if (!expand(m, w, &values, error))
       return FALSE;
@@ -136,7 +220,7 @@ is_vector(oct_weight_kind kind, const oct_weight *w) {
 }
 
 static gboolean
-take_expert(oct_cpu_model *m, oct_cpu_layer *l, const oct_weight *w, gboolean expanded,
+take_expert(oct_cpu_model *m, oct_cpu_layer *l, const oct_weight *w, oct_cpu_weights how,
             GError **error) {
   oct_cpu_experts *e = &l->experts;
   if (e->gate == NULL) {
@@ -152,11 +236,11 @@ take_expert(oct_cpu_model *m, oct_cpu_layer *l, const oct_weight *w, gboolean ex
   }
   switch ((int)w->kind) {
   case OCT_WEIGHT_EXPERT_GATE:
-    return take_matrix(m, w, expanded, &e->gate[w->expert], error);
+    return take_matrix(m, w, how, &e->gate[w->expert], error);
   case OCT_WEIGHT_EXPERT_UP:
-    return take_matrix(m, w, expanded, &e->up[w->expert], error);
+    return take_matrix(m, w, how, &e->up[w->expert], error);
   case OCT_WEIGHT_EXPERT_DOWN:
-    return take_matrix(m, w, expanded, &e->down[w->expert], error);
+    return take_matrix(m, w, how, &e->down[w->expert], error);
   case OCT_WEIGHT_EXPERT_GATE_BIAS:
     return expand(m, w, &e->gate_bias[w->expert], error);
   case OCT_WEIGHT_EXPERT_UP_BIAS:
@@ -168,19 +252,19 @@ take_expert(oct_cpu_model *m, oct_cpu_layer *l, const oct_weight *w, gboolean ex
 }
 
 static gboolean
-take_weight(oct_cpu_model *m, const oct_weight *w, gboolean expanded, GError **error) {
+take_weight(oct_cpu_model *m, const oct_weight *w, oct_cpu_weights how, GError **error) {
   oct_cpu_layer *l = &m->layers[w->layer];
   if (w->kind == OCT_WEIGHT_EMBEDDING)
-    return take_matrix(m, w, expanded, &m->embedding, error);
+    return take_matrix(m, w, how, &m->embedding, error);
   if (w->kind == OCT_WEIGHT_HEAD)
-    return take_matrix(m, w, expanded, &m->head, error);
+    return take_matrix(m, w, how, &m->head, error);
   if (w->kind == OCT_WEIGHT_FINAL_NORM)
     return expand(m, w, &m->final_norm, error);
   if (w->kind >= OCT_WEIGHT_EXPERT_GATE)
-    return take_expert(m, l, w, expanded, error);
+    return take_expert(m, l, w, how, error);
   if (is_vector(w->kind, w))
     return expand(m, w, &l->vectors[w->kind], error);
-  return take_matrix(m, w, expanded, &l->matrices[w->kind], error);
+  return take_matrix(m, w, how, &l->matrices[w->kind], error);
 }
 
 static gboolean
@@ -194,14 +278,16 @@ materialise(oct_cpu_model *m, guint i, GError **error) {
 }
 
 static gboolean
-take_weights(oct_cpu_model *m, gboolean expanded, gboolean (*progress)(void *user, double fraction),
-             void *user, GError **error) {
+take_weights(oct_cpu_model *m, oct_cpu_weights how,
+             gboolean (*progress)(void *user, double fraction), void *user, GError **error) {
   guint n = oct_weight_map_n(m->map);
+  if (how == OCT_CPU_WEIGHTS_COPIED && !map_pages(m, error))
+    return FALSE;
   for (guint i = 0; i < n; i++) {
     /* Made-up numbers are slow to make: they are made once, and stored as the spec says. */
     if (m->files == NULL && !materialise(m, i, error))
       return FALSE;
-    if (!take_weight(m, oct_weight_map_at(m->map, i), expanded, error))
+    if (!take_weight(m, oct_weight_map_at(m->map, i), how, error))
       return FALSE;
     if (progress != NULL && i % 32 == 0 && !progress(user, (double)i / n))
       return refuse(error, "loading was stopped");
@@ -324,6 +410,16 @@ open_weights(oct_cpu_model *m, const oct_cpu_model_options *o, GError **error) {
   return FALSE;
 }
 
+/* Made-up weights have their own memory anyway. */
+static oct_cpu_weights
+choose(const oct_cpu_model *m, const oct_cpu_model_options *o) {
+  if (o->weights != OCT_CPU_WEIGHTS_AUTO)
+    return o->weights;
+  return m->files != NULL && oct_checkpoint_bytes(m->files->checkpoint) <= OCT_CPU_COPY_MAX
+             ? OCT_CPU_WEIGHTS_COPIED
+             : OCT_CPU_WEIGHTS_MAPPED;
+}
+
 oct_cpu_model *
 oct_cpu_model_load(const oct_cpu_model_options *o,
                    gboolean (*progress)(void *user, double fraction), void *user, GError **error) {
@@ -334,7 +430,7 @@ oct_cpu_model_load(const oct_cpu_model_options *o,
     return NULL;
   set_layers(m);
   set_constants(m);
-  if (!set_rope(m, error) || !take_weights(m, o->expand, progress, user, error))
+  if (!set_rope(m, error) || !take_weights(m, choose(m, o), progress, user, error))
     return NULL;
   m->bytes += m->budget != NULL ? oct_budget_used(m->budget) : 0;
   return g_steal_pointer(&m);
@@ -349,6 +445,8 @@ oct_cpu_model_free(oct_cpu_model *m) {
   else
     oct_weight_map_free(m->map);
   oct_budget_free(m->budget);
+  if (m->pages != NULL)
+    munmap(m->pages, m->pages_bytes);
   g_free(m->layers);
   g_ptr_array_unref(m->owned);
   g_free(m);

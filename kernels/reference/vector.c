@@ -1,26 +1,51 @@
 #include "kernels/reference/vector.h"
 
+#include "kernels/reference/targets.h"
+
 typedef float v16 __attribute__((vector_size(64)));
+typedef float v8 __attribute__((vector_size(32)));
+typedef float v4 __attribute__((vector_size(16)));
 typedef float v16_memory __attribute__((vector_size(64), aligned(4), may_alias));
 typedef uint32_t u16x32 __attribute__((vector_size(64)));
 typedef uint16_t h16_memory __attribute__((vector_size(32), aligned(2), may_alias));
 
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
-#ifdef __clang__
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
+#define ALWAYS_INLINE             static inline __attribute__((always_inline))
+#define SHUFFLE(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
 
-/* The fixed tree over the lanes. */
+/* The fixed tree over the lanes: a lane takes on the one half the lanes away, until one is left.
+ * Down to four lanes by whole vectors. */
+ALWAYS_INLINE void
+reduce_to_four(const v16 *sum, v4 *out) {
+  union {
+    v16 whole;
+    v8 half[2];
+  } a = {*sum};
+  union {
+    v8 whole;
+    v4 half[2];
+  } b = {a.half[0] + a.half[1]};
+  *out = b.half[0] + b.half[1];
+}
+
 ALWAYS_INLINE float
 reduce(const v16 *sum) {
-  float a[OCT_LANES];
-  memcpy(a, sum, sizeof a);
-  for (int half = OCT_LANES / 2; half > 0; half /= 2)
-    for (int l = 0; l < half; l++)
-      a[l] += a[l + half];
-  return a[0];
+  v4 a;
+  reduce_to_four(sum, &a);
+  return (a[0] + a[2]) + (a[1] + a[3]);
+}
+
+/* The same of four sums at once. */
+ALWAYS_INLINE void
+reduce_four(const v16 *sums, float *out) {
+  v4 a, b, c, d;
+  reduce_to_four(&sums[0], &a);
+  reduce_to_four(&sums[1], &b);
+  reduce_to_four(&sums[2], &c);
+  reduce_to_four(&sums[3], &d);
+  v4 ab = SHUFFLE(a, b, 0, 1, 4, 5) + SHUFFLE(a, b, 2, 3, 6, 7);
+  v4 cd = SHUFFLE(c, d, 0, 1, 4, 5) + SHUFFLE(c, d, 2, 3, 6, 7);
+  v4 all = SHUFFLE(ab, cd, 0, 2, 4, 6) + SHUFFLE(ab, cd, 1, 3, 5, 7);
+  memcpy(out, &all, sizeof all);
 }
 
 /* Reads `n` < 16 elements, zeros after them. */
@@ -37,10 +62,11 @@ tile(const float *x, size_t xs, const int mr, const float *w, size_t ws, const i
      float *y, size_t ys) {
   v16 sum[4][4], right[4];
   UNROLL
-  for (int i = 0; i < mr; i++)
+  for (int i = 0; i < mr; i++) {
     UNROLL
-  for (int j = 0; j < nr; j++)
-    sum[i][j] = (v16){0};
+    for (int j = 0; j < nr; j++)
+      sum[i][j] = (v16){0};
+  }
   uint32_t c = 0;
   for (; c + OCT_LANES <= k; c += OCT_LANES) {
     UNROLL
@@ -68,10 +94,15 @@ tile(const float *x, size_t xs, const int mr, const float *w, size_t ws, const i
     }
   }
   UNROLL
-  for (int i = 0; i < mr; i++)
+  for (int i = 0; i < mr; i++) {
+    if (nr == 4) {
+      reduce_four(sum[i], y + (size_t)i * ys);
+      continue;
+    }
     UNROLL
-  for (int j = 0; j < nr; j++)
-    y[(size_t)i * ys + (size_t)j] = reduce(&sum[i][j]);
+    for (int j = 0; j < nr; j++)
+      y[(size_t)i * ys + (size_t)j] = reduce(&sum[i][j]);
+  }
 }
 
 /* All of y in tiles of mr x nr, and what is left over in smaller ones. */
@@ -184,19 +215,15 @@ typedef struct vector_ops {
 VECTOR_OPS(any, , 1, 2)
 
 #ifdef __x86_64__
-#define AVX2   __attribute__((target("avx2,fma")))
-#define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
-VECTOR_OPS(avx2, AVX2, 2, 2)
-VECTOR_OPS(avx512, AVX512, 4, 4)
+VECTOR_OPS(avx2, OCT_TARGET_AVX2, 2, 2)
+VECTOR_OPS(avx512, OCT_TARGET_AVX512, 4, 4)
 
 static const vector_ops *
 ops(void) {
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-    return &ops_avx512;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-    return &ops_avx2;
-  return &ops_any;
+  static const vector_ops *const all[] = {[OCT_TARGET_IS_ANY] = &ops_any,
+                                          [OCT_TARGET_IS_AVX2] = &ops_avx2,
+                                          [OCT_TARGET_IS_AVX512] = &ops_avx512};
+  return all[oct_ref_target()];
 }
 #else
 static const vector_ops *

@@ -26,7 +26,8 @@ typedef struct bench {
 typedef struct bench_options {
   guint32 threads, block_size;
   oct_kv_format kv;
-  gboolean expand, expanded_latents;
+  oct_cpu_weights weights;
+  gboolean expanded_latents;
 } bench_options;
 
 static const bench_options usual = {.threads = 2, .block_size = 16};
@@ -59,7 +60,7 @@ bench_open(bench *b, const char *name, const bench_options *o) {
   g_assert_cmpuint(n_pages, <=, 128);
   scatter_pages(b, n_pages);
   const oct_cpu_model_options options = {
-      .path = b->g.folder, .spec = b->g.spec, .expand = o->expand};
+      .path = b->g.folder, .spec = b->g.spec, .weights = o->weights};
   b->model = oct_cpu_model_load(&options, NULL, NULL, &error);
   g_assert_no_error(error);
   b->memory = oct_cpu_memory_new(&b->config, b->model, o->kv, &error);
@@ -195,9 +196,10 @@ chunks_and_threads_change_no_bit(gconstpointer data) {
     g_assert_cmpmem(parts, bytes, whole, bytes);
   }
   bench_close(&b);
-  static const bench_options others[] = {{.threads = 1, .block_size = 1},
-                                         {.threads = 3, .block_size = 5},
-                                         {.threads = 2, .block_size = 16, .expand = TRUE}};
+  static const bench_options others[] = {
+      {.threads = 1, .block_size = 1},
+      {.threads = 3, .block_size = 5, .weights = OCT_CPU_WEIGHTS_MAPPED},
+      {.threads = 2, .block_size = 16, .weights = OCT_CPU_WEIGHTS_FLOAT32}};
   for (gsize i = 0; i < G_N_ELEMENTS(others); i++) {
     bench_open(&b, data, &others[i]);
     g_autofree float *again = whole_run(&b, i % SEQUENCES, 16);
