@@ -62,6 +62,8 @@ engine/sched: engine/base/ engine/model/ engine/text/ engine/obs/ engine/sched/
 + engine/backend.h
 engine/obs: engine/base/ engine/obs/
 engine/http: engine/base/ engine/obs/ engine/http/
+engine/serve: engine/base/ engine/model/ engine/text/ engine/obs/ engine/sched/ engine/serve/
++ engine/backend.h
 engine/api: engine/
 backends: engine/base/ engine/model/ engine/backend kernels/ backends/
 + sim/profile sim/cost/ sim/platform/
