@@ -9,7 +9,7 @@ cc=${OCT_CC:-cc}
 cflags=${OCT_CFLAGS:-$(pkg-config --cflags glib-2.0 jansson 2>/dev/null)}
 work=$(mktemp -d) || exit 99
 trap 'rm -rf "$work"' EXIT
-code_folders="engine backends kernels sim traces cli tests"
+code_folders="engine backends kernels sim traces client cli tests"
 columns_max=100
 lines_max=700
 function_max=70
@@ -74,8 +74,9 @@ sim/cost: engine/base/ engine/model/ engine/backend.h sim/profile sim/cost/
 sim/platform: engine/base/ engine/model/ engine/backend.h sim/profile sim/cost/
 + sim/platform/
 traces: engine/base/ traces/
-cli: cli/ engine/ backends/ sim/ traces/ kernels/
-tests: tests/ cli/ engine/ backends/ sim/ traces/ kernels/
+client: engine/base/ engine/backend.h sim/replay/ traces/ client/
+cli: cli/ engine/ backends/ sim/ traces/ kernels/ client/
+tests: tests/ cli/ engine/ backends/ sim/ traces/ kernels/ client/
 '
 
 include_matrix() {
