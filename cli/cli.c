@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 static const char *
 plural(int n) {
@@ -35,8 +36,28 @@ drop_separator(int *argc, char **argv) {
   (*argc)--;
 }
 
+/* GOption drops what stands behind the '=' of an option that takes no value: such an argument is
+ * returned, NULL when there is none. */
+static const char *
+find_needless_value(const GOptionEntry *entries, int argc, char **argv) {
+  for (int i = 1; i < argc && !g_str_equal(argv[i], "--"); i++) {
+    const char *value = strchr(argv[i], '=');
+    if (value == NULL || !g_str_has_prefix(argv[i], "--"))
+      continue;
+    gsize size = (gsize)(value - argv[i]) - 2;
+    for (const GOptionEntry *e = entries; e != NULL && e->long_name != NULL; e++)
+      if (e->arg == G_OPTION_ARG_NONE && strlen(e->long_name) == size &&
+          memcmp(e->long_name, argv[i] + 2, size) == 0)
+        return argv[i];
+  }
+  return NULL;
+}
+
 int
 oct_cli_parse(const oct_cli_usage *usage, int *argc, char ***argv) {
+  const char *needless = find_needless_value(usage->entries, *argc, *argv);
+  if (needless != NULL)
+    return oct_cli_refuse(usage->command, "%s: this option takes no value", needless);
   g_autofree char *name = g_strdup_printf("octet %s", usage->command);
   g_set_prgname(name);
   g_autoptr(GOptionContext) context = g_option_context_new(usage->arguments);
@@ -49,6 +70,20 @@ oct_cli_parse(const oct_cli_usage *usage, int *argc, char ***argv) {
     return oct_cli_refuse(usage->command, "%s", error->message);
   drop_separator(argc, *argv);
   return check_count(usage, *argc - 1);
+}
+
+void
+oct_cli_expand(int argc, char **argv, GPtrArray *kept) {
+  static const char *const shorts[][2] = {{"-tp", "tensor-parallel-size"},
+                                          {"-pp", "pipeline-parallel-size"},
+                                          {"-dp", "data-parallel-size"}};
+  for (int i = 1; i < argc && !g_str_equal(argv[i], "--"); i++)
+    for (gsize k = 0; k < G_N_ELEMENTS(shorts); k++)
+      if (g_str_has_prefix(argv[i], shorts[k][0]) && (argv[i][3] == '\0' || argv[i][3] == '=')) {
+        char *full = g_strdup_printf("--%s%s", shorts[k][1], argv[i] + 3);
+        g_ptr_array_add(kept, full);
+        argv[i] = full;
+      }
 }
 
 int

@@ -44,6 +44,11 @@ enum { OCT_CLI_GO_ON = -1 };
  * said why on stderr. `--help` prints and exits. */
 int oct_cli_parse(const oct_cli_usage *usage, int *argc, char ***argv) G_GNUC_WARN_UNUSED_RESULT;
 
+/* -tp, -pp and -dp, which GOption cannot parse, into their long names, in place; with or without
+ * "=N" behind them. The strings that take their places are added to `kept`, which outlives argv and
+ * frees them. */
+void oct_cli_expand(int argc, char **argv, GPtrArray *kept);
+
 /* Says on stderr what is wrong with the command line and where help is. Returns OCT_EXIT_USAGE. */
 int oct_cli_refuse(const char *command, const char *format, ...) G_GNUC_PRINTF(2, 3);
 

@@ -459,11 +459,13 @@ oct_cmd_model(int argc, char **argv) {
   options o = {.tensor = 1, .pipeline = 1, .data = 1, .decode_context = 1};
   const GOptionEntry entries[] = {
       {"tensor-parallel-size", 0, 0, G_OPTION_ARG_INT, &o.tensor,
-       "GPUs that share heads and widths", "N"},
-      {"pipeline-parallel-size", 0, 0, G_OPTION_ARG_INT, &o.pipeline, "Stages of layers", "N"},
+       "(-tp) GPUs that share heads and widths", "N"},
+      {"pipeline-parallel-size", 0, 0, G_OPTION_ARG_INT, &o.pipeline, "(-pp) Stages of layers",
+       "N"},
       {"pipeline-layers", 0, 0, G_OPTION_ARG_STRING, &o.stage_layers,
        "Layers of each stage (default: evenly)", "N,N…"},
-      {"data-parallel-size", 0, 0, G_OPTION_ARG_INT, &o.data, "Replicas of the attention", "N"},
+      {"data-parallel-size", 0, 0, G_OPTION_ARG_INT, &o.data, "(-dp) Replicas of the attention",
+       "N"},
       {"enable-expert-parallel", 0, 0, G_OPTION_ARG_NONE, &o.expert_parallel,
        "Whole experts on each GPU, over tensor x data", NULL},
       {"decode-context-parallel-size", 0, 0, G_OPTION_ARG_INT, &o.decode_context,
@@ -494,6 +496,8 @@ oct_cmd_model(int argc, char **argv) {
   /* verify has options of its own. */
   if (argc > 1 && g_str_equal(argv[1], "verify"))
     return oct_cmd_model_verify(argc - 1, argv + 1);
+  g_autoptr(GPtrArray) kept = g_ptr_array_new_with_free_func(g_free);
+  oct_cli_expand(argc, argv, kept);
   int status = oct_cli_parse(&usage, &argc, &argv);
   if (status == OCT_CLI_GO_ON)
     status = run(&o, argc, argv);

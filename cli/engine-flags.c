@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "cli/cli.h"
 #include "engine/base/assert.h"
 #include "engine/base/limits.h"
 #include "engine/sched/policy.h"
@@ -172,12 +173,9 @@ set_nothing(oct_setup_options *o, const char *value) {
 
 /* ---------------------------------------------------------------- the table */
 
-#define AT(field)     G_STRUCT_OFFSET(oct_setup_options, field)
-#define PARALLEL(f)   AT(engine.instance.parallel.f)
-#define GIB           1073741824.0
-#define TENSOR_FLAG   "tensor-parallel-size"
-#define PIPELINE_FLAG "pipeline-parallel-size"
-#define DATA_FLAG     "data-parallel-size"
+#define AT(field)   G_STRUCT_OFFSET(oct_setup_options, field)
+#define PARALLEL(f) AT(engine.instance.parallel.f)
+#define GIB         1073741824.0
 
 /* clang-format off */
 static const flag flags_table[] = {
@@ -191,13 +189,13 @@ static const flag flags_table[] = {
      NULL},
     {"replicas", "N", "engines behind a least-loaded router, each with its own GPUs", FLAG_COUNT,
      AT(n_replicas), 1, 64, NULL},
-    {TENSOR_FLAG, "N", "(-tp) default: all GPUs that a replica can have", FLAG_COUNT,
+    {"tensor-parallel-size", "N", "(-tp) default: all GPUs that a replica can have", FLAG_COUNT,
      PARALLEL(tensor), 1, OCT_PARALLEL_WORLD_MAX, NULL},
-    {PIPELINE_FLAG, "N", "(-pp) stages", FLAG_COUNT, PARALLEL(pipeline), 1,
+    {"pipeline-parallel-size", "N", "(-pp) stages", FLAG_COUNT, PARALLEL(pipeline), 1,
      OCT_PARALLEL_STAGES_MAX, NULL},
     {"pipeline-layers", "LIST", "layers of each stage: 48,45", FLAG_WHOLE, 0, 0, 0,
      set_stage_layers},
-    {DATA_FLAG, "N", "(-dp) data-parallel attention: KV domains of one engine", FLAG_COUNT,
+    {"data-parallel-size", "N", "(-dp) data-parallel attention: KV domains of one engine", FLAG_COUNT,
      PARALLEL(data), 1, OCT_STEP_DOMAINS_MAX, NULL},
     {"decode-context-parallel-size", "N", "ranks of a TP group that share KV by token", FLAG_COUNT,
      PARALLEL(decode_context), 1, OCT_PARALLEL_WORLD_MAX, NULL},
@@ -324,15 +322,7 @@ oct_engine_flags_free(oct_engine_flags *flags) {
 
 void
 oct_engine_flags_expand(oct_engine_flags *flags, int argc, char **argv) {
-  static const char *const shorts[][2] = {
-      {"-tp", TENSOR_FLAG}, {"-pp", PIPELINE_FLAG}, {"-dp", DATA_FLAG}};
-  for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
-    for (gsize k = 0; k < G_N_ELEMENTS(shorts); k++)
-      if (g_str_has_prefix(argv[i], shorts[k][0]) && (argv[i][3] == '\0' || argv[i][3] == '=')) {
-        char *full = g_strdup_printf("--%s%s", shorts[k][1], argv[i] + 3);
-        g_ptr_array_add(flags->kept, full);
-        argv[i] = full;
-      }
+  oct_cli_expand(argc, argv, flags->kept);
 }
 
 guint

@@ -227,6 +227,12 @@ copy_spec(oct_trace_gen_spec *to, const oct_trace_gen_spec *from) {
     to->block_size = OCT_TRACE_GEN_BLOCK_SIZE;
 }
 
+/* Counts are drawn as whole numbers from 1 on: a smaller mean is not what would come out. */
+static gboolean
+gives_tokens(const oct_dist *dist) {
+  return dist == NULL || oct_dist_mean(dist) >= 0.5;
+}
+
 static const char *
 find_fault(const oct_trace_gen_spec *s) {
   gboolean closed = s->arrivals == OCT_TRACE_ARRIVALS_CLOSED;
@@ -253,6 +259,9 @@ find_fault(const oct_trace_gen_spec *s) {
       (s->turns != NULL && oct_dist_is_true(s->turns)) ||
       (s->think != NULL && oct_dist_is_true(s->think)))
     return "\"true\" stands for the output length and is for max_tokens only";
+  if (!gives_tokens(s->input) || !gives_tokens(s->output) || !gives_tokens(s->turns) ||
+      !gives_tokens(s->followup))
+    return "input, output, followup and turns need a mean of at least 0.5";
   if (servegen && (s->servegen == NULL || s->servegen[0] == NULL))
     return "ServeGen arrivals need client files";
   if (servegen && s->turns != NULL)

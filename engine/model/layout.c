@@ -148,6 +148,18 @@ check_ffn(const oct_model_spec *spec, const oct_ffn_spec *f, const oct_parallel 
   return TRUE;
 }
 
+/* Low-rank projections, or a router: what shard_latent splits. */
+static gboolean
+has_latent(const oct_model_spec *spec) {
+  for (guint i = 0; i < spec->n_attention; i++)
+    if (spec->attention[i].kind == OCT_ATTENTION_MLA)
+      return TRUE;
+  for (guint i = 0; i < spec->n_ffn; i++)
+    if (spec->ffn[i].kind != OCT_FFN_DENSE)
+      return TRUE;
+  return FALSE;
+}
+
 gboolean
 oct_parallel_check(const oct_model_spec *spec, const oct_parallel *parallel, GError **error) {
   if (!check_sizes(spec, parallel, error) || !check_stages(spec, parallel, error))
@@ -158,14 +170,19 @@ oct_parallel_check(const oct_model_spec *spec, const oct_parallel *parallel, GEr
   for (guint i = 0; i < spec->n_attention; i++)
     if (!check_attention(&spec->attention[i], spec->types.attention, parallel, error))
       return FALSE;
-  gboolean has_experts = FALSE;
+  gboolean has_experts = FALSE, has_shared = FALSE;
   for (guint i = 0; i < spec->n_ffn; i++) {
     if (!check_ffn(spec, &spec->ffn[i], parallel, error))
       return FALSE;
     has_experts |= spec->ffn[i].kind != OCT_FFN_DENSE;
+    has_shared |= spec->ffn[i].shared_intermediate > 0;
   }
   if (parallel->expert_parallel && !has_experts)
     return refuse(error, "expert parallelism: %s has no experts", spec->name);
+  if (parallel->replicate_shared && !has_shared)
+    return refuse(error, "replicated shared experts: %s has no shared experts", spec->name);
+  if (!parallel->shard_latent && !has_latent(spec))
+    return refuse(error, "replicated latent: %s has no latent and no router", spec->name);
   return TRUE;
 }
 

@@ -76,6 +76,11 @@ refused 2 "pipeline-layers 'a,b'" show kimi-k3 --pipeline-layers a,b
 refused 2 "pipeline-layers" show kimi-k3 --pipeline-layers 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1
 refused 2 "int8" show kimi-k3 --kv-cache-dtype int8
 refused 2 "show which model" show
+refused 2 "this option takes no value" show kimi-k3 --enable-expert-parallel=2
+run "$octet" model show kimi-k3 --tensor-parallel-size 8 --pipeline-parallel-size 2
+long=$out
+run "$octet" model show kimi-k3 -tp 8 -pp=2
+is "$out" "$long" "-tp and -pp are short for the sizes"
 refused 2 "list takes no argument" list kimi-k3
 refused 2 "frob" frob
 refused 2 "at least 1" --json x

@@ -152,6 +152,7 @@ refused 2 "no flag of an engine" "$chat" $m --compare "trace.csv"
 refused 2 "are of one configuration" "$chat" $m --policy decode-first,vllm-v1 --log "$work/z.log"
 refused 1 "/nonexistent/x.json" "$chat" $m --json /nonexistent/x.json
 refused 1 "/nonexistent/x.log" "$chat" $m --log /nonexistent/x.log
+refused 2 "takes no value" "$chat" $m --no-fast-forward=yes
 refused 2 "which machine" "$chat" --model llama-3.1-8b
 refused 1 "no-such-node" "$chat" --model llama-3.1-8b --node no-such-node
 refused 1 "nocolon" "$chat" --model llama-3.1-8b --backend nocolon

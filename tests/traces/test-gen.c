@@ -250,6 +250,7 @@ static void
 test_no_ticks(void) {
   g_autoptr(oct_trace) trace = open_gen("rate=0.1,arrivals=constant,requests=60,turns=4");
   g_autoptr(GPtrArray) rows = oct_test_read_all(trace);
+  g_assert_cmpuint(rows->len, ==, 60);
   const oct_trace_facts *facts = oct_trace_get_facts(trace);
   g_assert_cmpuint(facts->n_requests, ==, 60);
   g_assert_cmpuint(facts->n_timed, ==, 15);
@@ -340,6 +341,10 @@ test_refuses(void) {
       "burstiness=0,requests=5",
       "input=true,requests=5",
       "turns=true*2,requests=5",
+      "turns=0,requests=5",
+      "input=0,requests=5",
+      "output=0.4,requests=5",
+      "turns=2,followup=0,requests=5",
       "input=uniform:9:1,requests=5",
       "prefix-count=4,requests=5",
       "prefix-tokens=100,max-context=101,requests=5",

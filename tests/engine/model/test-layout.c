@@ -257,6 +257,17 @@ test_divisibility(void) {
   expect_illegal(qwen, &p, "over 6 ranks (tensor 2 x data 3) does not divide the 128 experts");
   p = layout(8, 1, 1, TRUE);
   expect_illegal(llama, &p, "llama-3.1-8b has no experts");
+  p = layout(8, 1, 1, FALSE);
+  p.replicate_shared = TRUE;
+  expect_illegal(llama, &p, "llama-3.1-8b has no shared experts");
+  expect_illegal(qwen, &p, "has no shared experts");
+  g_assert_true(oct_parallel_check(k3, &p, NULL));
+  p.replicate_shared = FALSE;
+  p.shard_latent = FALSE;
+  expect_illegal(llama, &p, "llama-3.1-8b has no latent and no router");
+  g_assert_true(oct_parallel_check(k3, &p, NULL));
+  p = layout(2, 1, 1, FALSE);
+  p.shard_latent = FALSE;
   g_assert_true(oct_parallel_check(qwen, &p, NULL));
 }
 
