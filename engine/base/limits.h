@@ -23,7 +23,17 @@
   ROW(HEADERS,                "max-headers",            "headers",       1,       64,      4096)   \
   ROW(BODY_BYTES,             "max-body-bytes",         "bytes",         1,  8 << 20, 1LL << 32)   \
   ROW(CHUNKS,                 "max-chunks",             "chunks",        1,  1 << 16,   1 << 20)   \
-  ROW(CHUNK_EXTENSION_BYTES,  "max-chunk-extension-bytes", "bytes",      0,      256,   1 << 16)
+  ROW(CHUNK_EXTENSION_BYTES,  "max-chunk-extension-bytes", "bytes",      0,      256,   1 << 16)   \
+  /* what one client may take of the server: engine/http/server.h */                               \
+  ROW(CONNECTIONS,            "max-connections",        "connections",   1,     8192,   1 << 16)   \
+  ROW(CONNECTIONS_PER_ADDRESS, "max-connections-per-address", "connections", 0,    0,   1 << 16)   \
+  ROW(STREAM_QUEUE_BYTES,     "max-stream-queue-bytes", "bytes",      4096, 256 << 10,  1 << 30)   \
+  ROW(HEADER_TIMEOUT,         "header-timeout-ms",      "ms",           10,    10000,86400000)     \
+  ROW(BODY_TIMEOUT,           "body-timeout-ms",        "ms",           10,    10000,86400000)     \
+  ROW(BODY_GRACE,             "body-grace-ms",          "ms",            0,     5000,86400000)     \
+  ROW(BODY_RATE,              "min-body-rate",          "bytes/s",       1,     1024,   1 << 30)   \
+  ROW(STALL_TIMEOUT,          "stall-timeout-ms",       "ms",           10,    30000,86400000)     \
+  ROW(KEEP_ALIVE_TIMEOUT,     "keep-alive-timeout-ms",  "ms",            0,   900000,86400000)
 /* clang-format on */
 
 typedef enum oct_limit {

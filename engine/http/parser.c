@@ -569,7 +569,7 @@ oct_http_parser_verdict(const oct_http_parser *parser) {
 
 const oct_http_request *
 oct_http_parser_request(const oct_http_parser *parser) {
-  oct_assert(parser->phase > FIELDS && parser->phase != REFUSED);
+  oct_assert(parser->request.path.bytes != NULL);
   return &parser->request;
 }
 

@@ -36,8 +36,8 @@ typedef struct oct_http_exchange oct_http_exchange;
 /* Each is the most that is accepted; what comes of one more stands beside it. */
 typedef struct oct_http_server_limits {
   oct_http_limits request;
-  gsize connections;             /* closed unanswered */
-  gsize connections_per_address; /* closed unanswered; 0: any number. A proxy shares one address */
+  gsize connections;             /* 503 and closed */
+  gsize connections_per_address; /* the same; 0: any number. A proxy shares one address */
   gsize queue_bytes;             /* of a stream, written and not taken by the kernel; cut */
   gint64 header_ns;              /* from a request's first byte to its head's last; 408 */
   gint64 body_idle_ns;           /* between two pieces of a body; 408 */
