@@ -92,6 +92,16 @@ dump_open(GString *out, const oct_step *step, const oct_slot_open *o) {
     g_string_append(out, " history");
     dump_step_ids(out, step, o->history, o->n_history);
   }
+  if (o->n_biases > 0)
+    g_string_append(out, " biases");
+  for (guint32 i = 0; i < o->n_biases && o->biases < step->n_biases; i++)
+    if (i < step->n_biases - o->biases)
+      g_string_append_printf(out, " %u:%+g", oct_step_biases(step)[o->biases + i].token,
+                             (double)oct_step_biases(step)[o->biases + i].bias);
+  if (o->n_stops > 0) {
+    g_string_append_printf(out, " at least %u without", o->min_tokens);
+    dump_step_ids(out, step, o->stops, o->n_stops);
+  }
   g_string_append_c(out, '\n');
 }
 
@@ -122,6 +132,12 @@ dump_slice(GString *out, const oct_step *step, guint32 i) {
     g_string_append(out, " NEEDS_MASK");
   if (s->n_logprobs > 0)
     g_string_append_printf(out, " logprobs %u", s->n_logprobs);
+  if (s->n_prompt_logprobs > 0)
+    g_string_append_printf(out, " prompt logprobs %u", s->n_prompt_logprobs);
+  if (s->pooling != OCT_POOLING_NONE)
+    g_string_append_printf(out, " pooling %s", s->pooling == OCT_POOLING_LAST ? "last" : "mean");
+  if ((s->flags & OCT_SLICE_POOLED) != 0)
+    g_string_append(out, " POOLED");
   if (s->adapter != 0)
     g_string_append_printf(out, " adapter %u", s->adapter);
   if (s->tag != 0)
@@ -129,7 +145,7 @@ dump_slice(GString *out, const oct_step *step, guint32 i) {
   g_string_append(out, "\n      from");
   if (s->source == OCT_SOURCE_IDS) {
     g_string_append_printf(out, " ids[%u]:", s->tokens);
-    dump_step_ids(out, step, s->tokens, s->n_tokens);
+    dump_step_ids(out, step, s->tokens, oct_slice_ids(s));
   } else if (s->source == OCT_SOURCE_DEVICE) {
     g_string_append(out, " the device");
     if (s->n_tokens > 1) {
@@ -197,6 +213,15 @@ oct_dump_step(GString *out, const oct_step *step) {
 
 /* ---------------------------------------------------------------- events */
 
+/* The first of a pooled vector: which of them are one slice's is for who knows the model. */
+static void
+dump_pooled(GString *out, const oct_step_result *r, guint32 first) {
+  g_string_append(out, "    pooled");
+  for (guint32 k = first; k < r->n_floats && k < first + 4; k++)
+    g_string_append_printf(out, " %.4f", (double)oct_result_floats(r)[k]);
+  g_string_append(out, " …\n");
+}
+
 static void
 dump_result(GString *out, const oct_step_result *r) {
   static const char *const parts[OCT_PART_COUNT] = {"compute", "memory", "collective",
@@ -216,6 +241,8 @@ dump_result(GString *out, const oct_step_result *r) {
                            (s->flags & OCT_RESULT_FAILED) != 0 ? " FAILED" : "", s->n_accepted);
     dump_ids(out, oct_result_tokens(r) + s->tokens, s->n_accepted);
     g_string_append_c(out, '\n');
+    if (s->floats != OCT_NO_INDEX)
+      dump_pooled(out, r, s->floats);
     if (s->logprobs == OCT_NO_INDEX)
       continue;
     /* How many there are per token is what the slice asked for; those of this slice go up to the
@@ -255,11 +282,11 @@ dump_fault(GString *out, const oct_fault *f) {
 
 static void
 dump_capabilities(GString *out, const oct_capabilities *c) {
-  g_string_append_printf(out, ": depth %u,%s%s%s%s%s%s%s clock %s\n", c->depth,
+  g_string_append_printf(out, ": depth %u,%s%s%s%s%s%s%s%s clock %s\n", c->depth,
                          c->masks ? " masks" : "", c->speculation ? " speculation" : "",
                          c->adapters ? " adapters" : "", c->expert_slots ? " expert slots" : "",
                          c->host_tier ? " host tier" : "", c->forward ? " forward" : "",
-                         c->token_ids ? " token ids" : "",
+                         c->pooling ? " pooling" : "", c->token_ids ? " token ids" : "",
                          c->clock == OCT_CLOCK_REAL ? "real" : "virtual");
   for (guint32 g = 0; g < c->n_groups; g++)
     g_string_append_printf(out, "  group %u: units of %" G_GUINT64_FORMAT " bytes, %u fit\n", g,

@@ -52,7 +52,8 @@ oct_step_result_check(const oct_step_result *r, gsize size, GError **error) {
   if (!check_array(r, "slices", r->n_slices, r->slices, sizeof(oct_slice_result), &at, error) ||
       !check_array(r, "tokens", r->n_tokens, r->tokens, sizeof(guint32), &at, error) ||
       !check_array(r, "logprobs", r->n_logprobs, r->logprobs, sizeof(oct_logprob), &at, error) ||
-      !check_array(r, "experts", r->n_experts, r->experts, sizeof(oct_expert_use), &at, error))
+      !check_array(r, "experts", r->n_experts, r->experts, sizeof(oct_expert_use), &at, error) ||
+      !check_array(r, "floats", r->n_floats, r->floats, sizeof(float), &at, error))
     return FALSE;
   if (at != r->bytes || r->reserved != 0)
     return refuse(error, "result.bytes is %u, the arrays end at %" G_GUINT64_FORMAT ", reserved %u",
@@ -69,6 +70,9 @@ oct_step_result_check(const oct_step_result *r, gsize size, GError **error) {
       return refuse(error, "result.slices[%u].flags is %u", i, s->flags);
     if (s->logprobs != OCT_NO_INDEX && s->logprobs >= r->n_logprobs)
       return refuse(error, "result.slices[%u].logprobs is %u of %u", i, s->logprobs, r->n_logprobs);
+    if ((s->floats != OCT_NO_INDEX && s->floats >= r->n_floats) || s->reserved != 0)
+      return refuse(error, "result.slices[%u].floats is %u of %u, reserved %u", i, s->floats,
+                    r->n_floats, s->reserved);
   }
   return TRUE;
 }

@@ -40,6 +40,13 @@ typedef struct slot {
   guint32 last_token;   /* accepted last; TOKEN_UNKNOWN while its mask is awaited */
   guint64 sampled_step; /* where it was accepted */
   guint64 chain;        /* of [0, position) */
+  guint32 n_biases, n_stops, min_tokens;
+  oct_token_bias *biases; /* kept, as are stops and sum, from one sequence to the next */
+  guint32 biases_room;
+  guint32 *stops;
+  guint32 stops_room;
+  float *sum;       /* [hidden] of mean pooling, NULL until it is used */
+  guint32 n_summed; /* tokens in it */
 } slot;
 
 /* A device slot for an expert of one layer and rank. */
@@ -52,7 +59,7 @@ typedef struct expert_slot {
 
 typedef struct step_entry {
   oct_shadow_step step;
-  guint32 slices_room, tokens_room, experts_room;
+  guint32 slices_room, tokens_room, experts_room, scored_room, floats_room;
 } step_entry;
 
 struct oct_shadow {
@@ -75,6 +82,7 @@ struct oct_shadow {
   guint64 *chains; /* scratch: chain after each token of a slice */
   guint32 *fed;    /* scratch: its tokens */
   guint32 scratch_room;
+  guint64 *allowed; /* scratch: [vocabulary / 64] */
   /* Experts; NULL unless the instance reports them or has slots for them. */
   guint32 n_layer_experts; /* of the layer that has most */
   guint32 n_expert_ranks;
@@ -86,6 +94,9 @@ struct oct_shadow {
 /* Fills *fault with a breach of the contract in step `number`, and returns FALSE. */
 gboolean shadow_breach(oct_fault *fault, guint64 number, const char *format, ...)
     G_GNUC_PRINTF(3, 4);
+
+/* shadow.c: tells the slots of a forwarded step how far they have come. */
+void shadow_settle(oct_shadow *s);
 
 /* shadow-memory.c */
 void shadow_pools_new(oct_shadow *s);
@@ -104,6 +115,22 @@ gboolean shadow_write_slice(oct_shadow *s, guint64 number, guint32 slot, guint32
                             guint32 n, guint32 kept, const guint64 *chains, oct_fault *fault);
 /* Moves the slot's state and last page on by `tokens` written unseen, as step `number`. */
 void shadow_advance_state(oct_shadow *s, guint64 number, guint32 slot, guint32 tokens);
+
+/* shadow-content.c: what a sequence's content gives */
+void shadow_sequence_open(oct_shadow *s, slot *to, const oct_step *step, const oct_slot_open *open);
+void shadow_sequence_free(slot *of);
+/* What the sequence has at `position`: its end is where the oracle says and nowhere else. */
+guint32 shadow_stream_token(const oct_shadow *s, const oct_shadow_slice *sl, guint32 position);
+/* What is sampled for `position` where the stream has `wanted`, of the tokens that `bits` (NULL:
+ * all), the slot's biases and its stops leave: `wanted`, or a hash's choice. */
+guint32 shadow_choose(oct_shadow *s, const oct_shadow_slice *sl, guint32 position, guint32 wanted,
+                      const guint64 *bits);
+/* Notes the prompt tokens that the slice scores. */
+void shadow_score(step_entry *entry, oct_shadow_slice *sl, const oct_step *step,
+                  const oct_slice *in);
+/* Adds the slice's tokens to what is pooled, and the vector to the step. */
+gboolean shadow_add_pooled(oct_shadow *s, guint64 number, step_entry *entry, oct_shadow_slice *sl,
+                           const oct_slice *in, const guint32 *fed, oct_fault *fault);
 
 /* shadow-experts.c */
 void shadow_experts_new(oct_shadow *s);

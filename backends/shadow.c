@@ -1,5 +1,5 @@
 /* Slots, tokens and outcomes of the shadow. shadow.h says what it is for; shadow-memory.c has pages
- * and state, shadow-experts.c the experts.
+ * and state, shadow-content.c tokens and what is made of them, shadow-experts.c the experts.
  */
 #include "backends/shadow.h"
 
@@ -47,7 +47,11 @@ oct_shadow_free(oct_shadow *s) {
   shadow_experts_free(s);
   for (gsize i = 0; i < (gsize)s->config.max_slots * s->n_groups; i++)
     g_free(s->tables[i].pages);
+  for (guint32 i = 0; i < s->config.max_slots; i++)
+    shadow_sequence_free(&s->slots[i]);
   for (guint32 i = 0; i < s->ring_size; i++) {
+    g_free(s->ring[i]->step.scored);
+    g_free(s->ring[i]->step.floats);
     g_free(s->ring[i]->step.slices);
     g_free(s->ring[i]->step.tokens);
     g_free(s->ring[i]->step.experts);
@@ -58,70 +62,13 @@ oct_shadow_free(oct_shadow *s) {
   g_free(s->slots);
   g_free(s->chains);
   g_free(s->fed);
+  g_free(s->allowed);
   g_free(s);
 }
 
 static step_entry *
 entry_of(const oct_shadow *s, guint64 number) {
   return s->ring[number % s->ring_size];
-}
-
-/* ---------------------------------------------------------------- tokens */
-
-static gboolean
-is_eos(const oct_shadow *s, guint32 token) {
-  const oct_model_spec *spec = s->config.spec;
-  for (guint32 i = 0; i < spec->n_eos_tokens; i++)
-    if (spec->eos_tokens[i] == token)
-      return TRUE;
-  return FALSE;
-}
-
-guint32
-oct_shadow_token(const oct_shadow *s, guint64 key, guint32 adapter, guint32 position) {
-  guint32 vocab = s->config.spec->vocab;
-  guint64 x = oct_mix64(oct_mix64(key ^ s->token_key) ^ ((guint64)adapter << 32 | position));
-  guint32 token = (guint32)(((x >> 32) * vocab) >> 32);
-  for (guint32 i = 0; i < vocab && is_eos(s, token); i++)
-    token = (token + 1) % vocab;
-  return token;
-}
-
-static gboolean
-ends_at(const oct_shadow_slice *sl, guint32 position) {
-  return sl->end_position != 0 && position + 1 == sl->end_position;
-}
-
-/* What the slice's sequence has at `position`: its end is where the oracle says and nowhere else.
- */
-static guint32
-stream_token(const oct_shadow *s, const oct_shadow_slice *sl, guint32 position) {
-  if (ends_at(sl, position))
-    return sl->eos_token;
-  guint32 vocab = s->config.spec->vocab;
-  guint32 token = oct_shadow_token(s, sl->key, sl->adapter, position);
-  for (guint32 i = 0; i < vocab && sl->end_position != 0; i++) {
-    if (token != sl->eos_token && !is_eos(s, token))
-      break;
-    token = (token + 1) % vocab;
-  }
-  return token;
-}
-
-/* Of the allowed ids: the stream's, else the next one that does not end the sequence, else any.
- * OCT_NO_INDEX when nothing is allowed. */
-static guint32
-masked_token(const oct_shadow *s, guint32 wanted, const guint64 *bits) {
-  guint32 vocab = s->config.spec->vocab, ending = OCT_NO_INDEX;
-  for (guint32 i = 0; i < vocab; i++) {
-    guint32 token = (wanted + i) % vocab;
-    if ((bits[token / 64] >> (token % 64) & 1) == 0)
-      continue;
-    if (i == 0 || !is_eos(s, token))
-      return token;
-    ending = token;
-  }
-  return ending;
 }
 
 /* ---------------------------------------------------------------- a step's slices */
@@ -133,15 +80,7 @@ open_slots(oct_shadow *s, const oct_step *step) {
     const oct_slot_open *o = &opens[i];
     if (s->next_owner == SHADOW_NO_OWNER)
       s->next_owner++;
-    s->slots[o->slot] = (slot){
-        .open = TRUE,
-        .domain = o->domain,
-        .owner = s->next_owner++,
-        .prompt_tokens = o->prompt_tokens,
-        .end_position = o->oracle_tokens == 0 ? 0 : o->prompt_tokens + o->oracle_tokens,
-        .eos_token = o->eos_token,
-        .key = o->key,
-    };
+    shadow_sequence_open(s, &s->slots[o->slot], step, o);
     for (guint32 g = 0; g < s->n_groups; g++) {
       page_table *t = &s->tables[o->slot * s->n_groups + g];
       t->n = t->first_set = t->first_live = 0;
@@ -180,6 +119,8 @@ resolve(oct_shadow *s, const oct_step *step, guint32 i, oct_shadow_slice *out, o
       .domain = in->domain,
       .sample = in->sample,
       .n_logprobs = in->n_logprobs,
+      .n_prompt_logprobs = in->n_prompt_logprobs,
+      .floats = OCT_NO_INDEX,
       .flags = in->flags,
       .adapter = in->adapter,
       .position = position,
@@ -207,6 +148,11 @@ fed_tokens(oct_shadow *s, const oct_step *step, const oct_slice *in) {
   return s->fed;
 }
 
+static guint32
+sampled_token(oct_shadow *s, const oct_shadow_slice *sl, guint32 position) {
+  return shadow_choose(s, sl, position, shadow_stream_token(s, sl, position), NULL);
+}
+
 /* How many of a VERIFY slice's sampled tokens are accepted: drafts up to the first wrong one, and
  * the token sampled there; none after the end of the sequence. */
 static guint32
@@ -221,11 +167,11 @@ count_accepted(oct_shadow *s, const oct_shadow_slice *sl, const guint32 *fed) {
       if ((double)(oct_mix64(x + sl->position + n) >> 11) * 0x1p-53 >= s->options.accept_rate)
         break;
   } else {
-    while (n < sl->n_tokens && fed[n] == stream_token(s, sl, sl->position + n))
+    while (n < sl->n_tokens && fed[n] == sampled_token(s, sl, sl->position + n))
       n++;
   }
   for (guint32 k = 1; k < n; k++)
-    if (ends_at(sl, sl->position + k))
+    if (sl->end_position != 0 && sl->position + k + 1 == sl->end_position)
       return k;
   return n;
 }
@@ -247,7 +193,7 @@ sample(oct_shadow *s, step_entry *entry, oct_shadow_slice *sl, const guint32 *fe
     /* An accepted draft is the token, whatever made it so. */
     gboolean draft = verify && k + 1 < sl->n_accepted && fed[k + 1] != TOKEN_UNKNOWN;
     entry->step.tokens[entry->step.n_tokens++] =
-        draft ? fed[k + 1] : stream_token(s, sl, first + k);
+        draft ? fed[k + 1] : sampled_token(s, sl, first + k);
   }
 }
 
@@ -289,6 +235,9 @@ run_slice(oct_shadow *s, const oct_step *step, guint32 i, step_entry *entry, oct
   if (!shadow_check_slice(s, step->number, in->slot, out->position, in->n_tokens, &chain, fault))
     return FALSE;
   sample(s, entry, out, fed);
+  shadow_score(entry, out, step, in);
+  if (!shadow_add_pooled(s, step->number, entry, out, in, fed, fault))
+    return FALSE;
   if ((in->flags & OCT_SLICE_NEEDS_MASK) != 0)
     entry->step.n_masks++;
   if (s->config.check_tags) {
@@ -333,8 +282,8 @@ find_stretch(oct_shadow *s, const oct_step *step, oct_shadow_step *out) {
 }
 
 /* Tells the slots of a forwarded step how far they have come. */
-static void
-settle(oct_shadow *s) {
+void
+shadow_settle(oct_shadow *s) {
   if (s->shift == 0)
     return;
   step_entry *entry = entry_of(s, s->last_number);
@@ -345,7 +294,7 @@ settle(oct_shadow *s) {
     sl->feeds_on = 0;
     to->position += s->shift;
     to->sampled_step = s->last_number;
-    to->last_token = entry->step.tokens[sl->tokens] = stream_token(s, sl, sl->position + 1);
+    to->last_token = entry->step.tokens[sl->tokens] = sampled_token(s, sl, sl->position + 1);
     shadow_advance_state(s, s->last_number, sl->slot, s->shift);
   }
   s->shift = 0;
@@ -370,13 +319,13 @@ make_room(oct_shadow *s, const oct_step *step, step_entry *entry) {
 gboolean
 oct_shadow_submit(oct_shadow *s, const oct_step *step, oct_shadow_step **out, oct_fault *fault) {
   oct_assert(step->number == s->last_number + 1 && step->number - s->last_done < s->ring_size);
-  settle(s);
+  shadow_settle(s);
   step_entry *entry = entry_of(s, step->number);
   make_room(s, step, entry);
   oct_shadow_step *o = *out = &entry->step;
   o->number = s->last_number = step->number;
   o->n_slices = step->n_slices;
-  o->n_tokens = o->n_experts = o->n_masks = 0;
+  o->n_tokens = o->n_experts = o->n_masks = o->n_scored = o->n_floats = 0;
   memset(o->missed, 0, sizeof o->missed);
   open_slots(s, step);
   if (!shadow_apply_changes(s, step, fault) ||
@@ -392,6 +341,15 @@ oct_shadow_submit(oct_shadow *s, const oct_step *step, oct_shadow_step **out, oc
   shadow_route(s, entry);
   find_stretch(s, step, o);
   return TRUE;
+}
+
+static gboolean
+allows_something(const oct_shadow *s, const guint64 *bits) {
+  guint32 vocab = s->config.spec->vocab, rest = vocab % 64;
+  for (guint32 w = 0; w < vocab / 64; w++)
+    if (bits[w] != 0)
+      return TRUE;
+  return rest > 0 && (bits[vocab / 64] & (((guint64)1 << rest) - 1)) != 0;
 }
 
 gboolean
@@ -421,15 +379,15 @@ oct_shadow_mask(oct_shadow *s, guint64 number, guint32 slice, const guint64 *bit
   oct_shadow_slice *sl = &step->slices[slice];
   if (sl->masked)
     return FALSE;
+  if (!allows_something(s, bits)) {
+    g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_RECORD,
+                "mask of step %" G_GUINT64_FORMAT " slice %u allows no token", number, slice);
+    return FALSE;
+  }
+  guint32 first = sl->sample == OCT_SAMPLE_LAST ? sl->position + sl->n_tokens : sl->position + 1;
   for (guint32 k = 0; k < sl->n_accepted; k++) {
     guint32 *token = &step->tokens[sl->tokens + k];
-    guint32 allowed = masked_token(s, *token, bits);
-    if (allowed == OCT_NO_INDEX) {
-      g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_RECORD,
-                  "mask of step %" G_GUINT64_FORMAT " slice %u allows no token", number, slice);
-      return FALSE;
-    }
-    *token = allowed;
+    *token = shadow_choose(s, sl, first + k, *token, bits);
   }
   sl->masked = TRUE;
   step->n_masks--;
@@ -442,7 +400,7 @@ oct_shadow_mask(oct_shadow *s, guint64 number, guint32 slice, const guint64 *bit
 void
 oct_shadow_step_done(oct_shadow *s, guint64 number) {
   oct_assert(number == s->last_done + 1 && number <= s->last_number);
-  settle(s);
+  shadow_settle(s);
   s->last_done = number;
 }
 
@@ -459,65 +417,6 @@ oct_shadow_forward(oct_shadow *s, oct_shadow_step *step) {
   step->number = ++s->last_number;
   step->forward_left--;
   s->shift++;
-}
-
-/* ---------------------------------------------------------------- results */
-
-/* Logprobs of a made-up distribution: the chosen token first, then others, each less likely. */
-static void
-fill_logprobs(oct_shadow *s, const oct_shadow_slice *sl, guint32 token, oct_logprob *to) {
-  to[0] = (oct_logprob){token, -0.25f};
-  for (guint32 j = 1; j <= sl->n_logprobs; j++)
-    to[j] = (oct_logprob){(token + j) % s->config.spec->vocab, -0.25f * (float)(j + 1)};
-}
-
-oct_step_result *
-oct_shadow_result(oct_shadow *s, oct_shadow_step *step, guint8 **buffer, gsize *room) {
-  settle(s);
-  guint32 n_logprobs = 0;
-  for (guint32 i = 0; i < step->n_slices; i++)
-    if (step->slices[i].n_logprobs > 0)
-      n_logprobs += step->slices[i].n_accepted * (1u + step->slices[i].n_logprobs);
-  guint32 n_experts = s->config.report_experts ? step->n_experts : 0;
-  guint32 slices = sizeof(oct_step_result);
-  guint32 tokens = slices + step->n_slices * (guint32)sizeof(oct_slice_result);
-  guint32 logprobs = tokens + ((step->n_tokens * (guint32)sizeof(guint32) + 7) & ~7u);
-  guint32 experts = logprobs + n_logprobs * (guint32)sizeof(oct_logprob);
-  guint32 bytes = experts + n_experts * (guint32)sizeof(oct_expert_use);
-  if (bytes > *room) {
-    *room = MAX(bytes, 2 * *room);
-    *buffer = g_realloc(*buffer, *room);
-  }
-  oct_step_result *r = (oct_step_result *)(void *)*buffer;
-  *r = (oct_step_result){.bytes = bytes,
-                         .n_slices = step->n_slices,
-                         .slices = slices,
-                         .n_tokens = step->n_tokens,
-                         .tokens = tokens,
-                         .n_logprobs = n_logprobs,
-                         .logprobs = logprobs,
-                         .n_experts = n_experts,
-                         .experts = experts};
-  oct_slice_result *to = (oct_slice_result *)(void *)(*buffer + slices);
-  oct_logprob *lp = (oct_logprob *)(void *)(*buffer + logprobs);
-  guint32 lp_at = 0;
-  for (guint32 i = 0; i < step->n_slices; i++) {
-    const oct_shadow_slice *sl = &step->slices[i];
-    to[i] = (oct_slice_result){
-        .n_accepted = sl->n_accepted, .tokens = sl->tokens, .logprobs = OCT_NO_INDEX};
-    if (sl->n_logprobs == 0 || sl->n_accepted == 0)
-      continue;
-    to[i].logprobs = lp_at;
-    for (guint32 k = 0; k < sl->n_accepted; k++, lp_at += 1u + sl->n_logprobs)
-      fill_logprobs(s, sl, step->tokens[sl->tokens + k], lp + lp_at);
-  }
-  if (step->n_tokens > 0)
-    memcpy(*buffer + tokens, step->tokens, step->n_tokens * sizeof(guint32));
-  if (step->n_tokens % 2 == 1)
-    memset(*buffer + tokens + step->n_tokens * sizeof(guint32), 0, sizeof(guint32));
-  if (n_experts > 0)
-    memcpy(*buffer + experts, step->experts, n_experts * sizeof(oct_expert_use));
-  return r;
 }
 
 guint64

@@ -37,10 +37,12 @@ void oct_shadow_options_default(oct_shadow_options *options);
 typedef struct oct_shadow_slice {
   guint32 slot;
   guint16 domain;
-  guint8 sample, n_logprobs, flags; /* as in oct_slice */
-  gboolean masked;                  /* its mask has come */
+  guint8 sample, n_logprobs, flags, n_prompt_logprobs; /* as in oct_slice */
+  gboolean masked;                                     /* its mask has come */
   guint32 adapter, position, n_tokens;
   guint32 n_accepted, tokens;          /* result: count and index of the first in step.tokens[] */
+  guint32 n_scored, scored;            /* prompt tokens in step.scored[] */
+  guint32 floats;                      /* in step.floats[]; OCT_NO_INDEX = none */
   guint32 prompt_tokens, end_position; /* tokens of the whole sequence, 0 = never ends */
   guint32 eos_token;
   guint64 key;
@@ -51,7 +53,10 @@ typedef struct oct_shadow_step {
   guint64 number;
   guint32 n_slices, n_tokens, n_experts, n_masks; /* n_masks: masks that have not come */
   oct_shadow_slice *slices;
-  guint32 *tokens;         /* accepted tokens of all slices */
+  guint32 *tokens; /* accepted tokens of all slices */
+  guint32 n_scored, n_floats;
+  guint32 *scored;         /* prompt tokens whose logprobs are wanted */
+  float *floats;           /* pooled vectors */
   oct_expert_use *experts; /* used experts by layer and number; empty unless reported or slotted */
   guint32 missed[16];      /* per stage: experts used that are not resident */
   /* May be fast-forwarded: one-token decodes only, and steps until one in which a sequence ends. */

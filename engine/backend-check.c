@@ -104,9 +104,11 @@ oct_step_layout_check(const oct_step *s, gsize size, GError **error) {
   guint64 at = sizeof *s;
   if (!check_array(s, "slices", s->n_slices, OCT_STEP_SLICES_MAX, s->slices, sizeof(oct_slice), &at,
                    error) ||
-      !check_array(s, "tokens", s->n_tokens, OCT_STEP_TOKENS_MAX, s->tokens, sizeof(guint32), &at,
+      !check_array(s, "tokens", s->n_tokens, OCT_STEP_IDS_MAX, s->tokens, sizeof(guint32), &at,
                    error) ||
       !check_array(s, "opens", s->n_opens, OCT_STEP_SLICES_MAX, s->opens, sizeof(oct_slot_open),
+                   &at, error) ||
+      !check_array(s, "biases", s->n_biases, OCT_STEP_BIASES_MAX, s->biases, sizeof(oct_token_bias),
                    &at, error) ||
       !check_array(s, "changes", s->n_changes, OCT_STEP_CHANGES_MAX, s->changes,
                    sizeof(oct_page_change), &at, error) ||
@@ -205,17 +207,38 @@ check_slice_position(const checker *c, guint32 i, const oct_slice *s) {
   return TRUE;
 }
 
+/* What a prompt is scored and pooled with. */
+static gboolean
+check_slice_prompt(const checker *c, guint32 i, const oct_slice *s) {
+  if (s->pooling > OCT_POOLING_MEAN)
+    return refuse(c->error, "slices[%u].pooling is %u, limit %u", i, s->pooling, OCT_POOLING_MEAN);
+  if (s->n_prompt_logprobs >= c->config->spec->vocab)
+    return refuse(c->error, "slices[%u].n_prompt_logprobs is %u, vocabulary %u", i,
+                  s->n_prompt_logprobs, c->config->spec->vocab);
+  if (s->n_prompt_logprobs != 0 &&
+      (s->source != OCT_SOURCE_IDS || s->sample == OCT_SAMPLE_ALL || s->pooling != 0))
+    return refuse(c->error,
+                  "slices[%u].n_prompt_logprobs is %u: source must be IDS, sample not ALL, pooling "
+                  "NONE",
+                  i, s->n_prompt_logprobs);
+  if (s->pooling != OCT_POOLING_NONE && s->sample != OCT_SAMPLE_NONE)
+    return refuse(c->error, "slices[%u].pooling is %u, but it samples", i, s->pooling);
+  gboolean pooled = (s->flags & OCT_SLICE_POOLED) != 0;
+  if (pooled ? s->pooling == OCT_POOLING_NONE : s->pooling == OCT_POOLING_LAST)
+    return refuse(c->error, "slices[%u].flags is %u with pooling %u", i, s->flags, s->pooling);
+  return TRUE;
+}
+
 static gboolean
 check_slice_kind(const checker *c, guint32 i, const oct_slice *s) {
-  const guint8 known = OCT_SLICE_NEEDS_MASK | OCT_SLICE_PREFILL | OCT_SLICE_VERIFY;
+  const guint8 known =
+      OCT_SLICE_NEEDS_MASK | OCT_SLICE_PREFILL | OCT_SLICE_VERIFY | OCT_SLICE_POOLED;
   if (s->source > OCT_SOURCE_ABSENT)
     return refuse(c->error, "slices[%u].source is %u, limit %u", i, s->source, OCT_SOURCE_ABSENT);
   if (s->sample > OCT_SAMPLE_ALL)
     return refuse(c->error, "slices[%u].sample is %u, limit %u", i, s->sample, OCT_SAMPLE_ALL);
   if ((s->flags & ~known) != 0)
     return refuse(c->error, "slices[%u].flags is %u, known %u", i, s->flags, known);
-  if (s->reserved != 0)
-    return refuse(c->error, "slices[%u].reserved is %u, must be 0", i, s->reserved);
   if (s->sample == OCT_SAMPLE_NONE && (s->flags & OCT_SLICE_NEEDS_MASK) != 0)
     return refuse(c->error, "slices[%u].flags has NEEDS_MASK, but it samples nothing", i);
   if (s->sample == OCT_SAMPLE_NONE && s->n_logprobs != 0)
@@ -234,7 +257,7 @@ check_slice_kind(const checker *c, guint32 i, const oct_slice *s) {
     return refuse(c->error, "slices[%u].n_tokens is %u from the device without VERIFY, must be 1",
                   i, s->n_tokens);
   }
-  return TRUE;
+  return check_slice_prompt(c, i, s);
 }
 
 static gboolean
@@ -249,10 +272,7 @@ check_slice(const checker *c, guint32 i, const oct_slice *s, slot_set *slots) {
                   c->config->max_batched_tokens);
   if (!check_slice_kind(c, i, s) || !check_slice_position(c, i, s))
     return FALSE;
-  guint32 n_ids = s->source == OCT_SOURCE_IDS      ? s->n_tokens
-                  : s->source == OCT_SOURCE_DEVICE ? s->n_tokens - 1
-                                                   : 0;
-  return check_ids(c, "slices", i, "tokens", s->tokens, n_ids);
+  return check_ids(c, "slices", i, "tokens", s->tokens, oct_slice_ids(s));
 }
 
 static gboolean
@@ -306,6 +326,28 @@ check_float(const checker *c, guint32 i, const char *field, float value, float l
 #define PENALTY_MAX     1e6f
 
 static gboolean
+check_biases(const checker *c, guint32 i, const oct_slot_open *o) {
+  if (o->n_biases == 0) {
+    if (o->biases != OCT_NO_INDEX)
+      return refuse(c->error, "opens[%u].biases is %u, must be OCT_NO_INDEX: it has none", i,
+                    o->biases);
+    return TRUE;
+  }
+  if (o->n_biases > OCT_BIASES_MAX)
+    return refuse(c->error, "opens[%u].n_biases is %u, limit %u", i, o->n_biases, OCT_BIASES_MAX);
+  if (o->biases > c->step->n_biases || o->n_biases > c->step->n_biases - o->biases)
+    return refuse(c->error, "opens[%u].biases is %u for %u of them, step.n_biases is %u", i,
+                  o->biases, o->n_biases, c->step->n_biases);
+  const oct_token_bias *biases = oct_step_biases(c->step) + o->biases;
+  for (guint32 k = 0; k < o->n_biases; k++)
+    if (biases[k].token >= c->config->spec->vocab || !isfinite(biases[k].bias) ||
+        fabsf(biases[k].bias) > OCT_BIAS_MAX)
+      return refuse(c->error, "opens[%u].biases: biases[%u] is %g for token %u, vocabulary %u", i,
+                    o->biases + k, (double)biases[k].bias, biases[k].token, c->config->spec->vocab);
+  return TRUE;
+}
+
+static gboolean
 check_open(const checker *c, guint32 i, const oct_slot_open *o, slot_set *slots) {
   if (o->slot >= c->config->max_slots)
     return refuse(c->error, "opens[%u].slot is %u, max_slots %u", i, o->slot, c->config->max_slots);
@@ -313,9 +355,9 @@ check_open(const checker *c, guint32 i, const oct_slot_open *o, slot_set *slots)
     return refuse(c->error, "opens[%u].slot is %u, which an earlier open has", i, o->slot);
   if (o->domain >= c->n_domains)
     return refuse(c->error, "opens[%u].domain is %u, domains %u", i, o->domain, c->n_domains);
-  if (o->reserved != 0 || o->reserved2 != 0 || o->reserved3 != 0)
-    return refuse(c->error, "opens[%u].reserved is %u, %u, %u, must be 0", i, o->reserved,
-                  o->reserved2, o->reserved3);
+  if (o->reserved != 0 || o->reserved2 != 0)
+    return refuse(c->error, "opens[%u].reserved is %u, %u, must be 0", i, o->reserved,
+                  o->reserved2);
   if (o->prompt_tokens == 0 || o->prompt_tokens > c->config->spec->max_position)
     return refuse(c->error, "opens[%u].prompt_tokens is %u, must be 1 to %u", i, o->prompt_tokens,
                   c->config->spec->max_position);
@@ -331,7 +373,11 @@ check_open(const checker *c, guint32 i, const oct_slot_open *o, slot_set *slots)
       !check_float(c, i, "presence_penalty", o->presence_penalty, -PENALTY_MAX, PENALTY_MAX) ||
       !check_float(c, i, "frequency_penalty", o->frequency_penalty, -PENALTY_MAX, PENALTY_MAX))
     return FALSE;
-  return check_ids(c, "opens", i, "history", o->history, o->n_history);
+  if (o->min_tokens > c->config->spec->max_position)
+    return refuse(c->error, "opens[%u].min_tokens is %u, limit %u", i, o->min_tokens,
+                  c->config->spec->max_position);
+  return check_ids(c, "opens", i, "history", o->history, o->n_history) && check_biases(c, i, o) &&
+         check_ids(c, "opens", i, "stops", o->stops, o->n_stops);
 }
 
 static gboolean

@@ -148,11 +148,11 @@ oct_tag_next(guint64 tag, guint32 token) {
 /* ---------------------------------------------------------------- builder */
 
 /* The arrays of a record in the order of oct_step's fields, which is their order in memory. */
-enum { SLICES, TOKENS, OPENS, CHANGES, COPIES, EXPERTS, DOMAINS, N_ARRAYS };
+enum { SLICES, TOKENS, OPENS, BIASES, CHANGES, COPIES, EXPERTS, DOMAINS, N_ARRAYS };
 
 static const guint32 item_size[N_ARRAYS] = {
-    sizeof(oct_slice), sizeof(guint32),           sizeof(oct_slot_open),  sizeof(oct_page_change),
-    sizeof(oct_copy),  sizeof(oct_expert_change), sizeof(oct_domain_part)};
+    sizeof(oct_slice),       sizeof(guint32),  sizeof(oct_slot_open),     sizeof(oct_token_bias),
+    sizeof(oct_page_change), sizeof(oct_copy), sizeof(oct_expert_change), sizeof(oct_domain_part)};
 
 typedef struct grow_array {
   guint8 *data;
@@ -220,7 +220,7 @@ oct_step_add_slice(oct_step_builder *builder) {
 oct_slot_open *
 oct_step_add_open(oct_step_builder *builder) {
   oct_slot_open *open = add(builder, OPENS, 1);
-  open->history = OCT_NO_INDEX;
+  open->history = open->biases = open->stops = OCT_NO_INDEX;
   open->top_k = -1;
   open->top_p = open->repetition_penalty = 1;
   return open;
@@ -250,6 +250,15 @@ oct_step_add_tokens(oct_step_builder *builder, const guint32 *ids, guint32 n, gu
     memcpy(to, ids, (gsize)n * sizeof *ids);
   if (room != NULL)
     *room = to;
+  return first;
+}
+
+guint32
+oct_step_add_biases(oct_step_builder *builder, const oct_token_bias *biases, guint32 n) {
+  guint32 first = builder->array[BIASES].n;
+  oct_token_bias *to = add(builder, BIASES, n);
+  if (n > 0)
+    memcpy(to, biases, n * sizeof *biases);
   return first;
 }
 
@@ -313,6 +322,8 @@ oct_step_end(oct_step_builder *builder) {
       .tokens = offset[TOKENS],
       .n_opens = builder->array[OPENS].n,
       .opens = offset[OPENS],
+      .n_biases = builder->array[BIASES].n,
+      .biases = offset[BIASES],
       .n_changes = builder->array[CHANGES].n,
       .changes = offset[CHANGES],
       .n_copies = builder->array[COPIES].n,

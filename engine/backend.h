@@ -19,15 +19,20 @@
 
 #include "engine/model/spec.h"
 
-#define OCT_BACKEND_ABI 1
+#define OCT_BACKEND_ABI 2
 
 /* Limits of a record. A step beyond them is refused with OCT_BACKEND_ERROR_RECORD. */
-#define OCT_STEP_SLICES_MAX   4096
-#define OCT_STEP_TOKENS_MAX   (1u << 20)
+#define OCT_STEP_SLICES_MAX 4096
+#define OCT_STEP_TOKENS_MAX (1u << 20)
+/* Ids in its array: slices' and histories', and some for each slice's opening. */
+#define OCT_STEP_IDS_MAX      (OCT_STEP_TOKENS_MAX + 64 * OCT_STEP_SLICES_MAX)
 #define OCT_STEP_CHANGES_MAX  (1u << 22)
 #define OCT_STEP_COPIES_MAX   (1u << 16)
 #define OCT_STEP_DOMAINS_MAX  64
 #define OCT_VERIFY_TOKENS_MAX 16
+#define OCT_BIASES_MAX        1024 /* of one sequence */
+#define OCT_STEP_BIASES_MAX   (1u << 18)
+#define OCT_BIAS_MAX          100.0f /* and as much below 0 */
 
 typedef gint64 oct_time; /* ns */
 #define OCT_TIME_NEVER G_MAXINT64
@@ -87,6 +92,7 @@ typedef struct oct_capabilities {
   gboolean token_ids; /* slices must carry token ids; else OCT_SOURCE_ABSENT is accepted */
   gboolean masks, speculation, adapters, expert_slots, host_tier;
   gboolean forward; /* oct_world_forward() is there */
+  gboolean pooling; /* slices may pool hidden states */
   oct_clock_kind clock;
 } oct_capabilities;
 
@@ -108,26 +114,48 @@ enum {
   OCT_SLICE_NEEDS_MASK = 1 << 0, /* sampling waits for oct_world_mask() */
   OCT_SLICE_PREFILL = 1 << 1,    /* prompt tokens: for statistics and kernel choice only */
   OCT_SLICE_VERIFY = 1 << 2,     /* drafts follow the first token; 1..n_tokens are accepted */
+  OCT_SLICE_POOLED = 1 << 3,     /* the result has the pooled vector; with `pooling` */
 };
+
+/* What is made of a prompt's hidden states (after the final norm) where nothing is sampled. */
+typedef enum oct_pooling {
+  OCT_POOLING_NONE,
+  OCT_POOLING_LAST, /* that of the slice's last token; in a POOLED slice only */
+  OCT_POOLING_MEAN, /* the mean over all tokens from position 0 on. Every slice of the prompt has
+                       it, and adds to the slot's sum, which position 0 begins; the last is POOLED
+                     */
+} oct_pooling;
 
 /* A run of tokens of one sequence. */
 typedef struct oct_slice {
   guint32 slot;
   guint16 domain;
-  guint8 source;          /* oct_token_source */
-  guint8 sample;          /* oct_sample */
-  guint8 n_logprobs;      /* top logprobs wanted per sampled position, 0 = none */
-  guint8 flags;           /* OCT_SLICE_… */
-  guint16 reserved;       /* 0 */
+  guint8 source;     /* oct_token_source */
+  guint8 sample;     /* oct_sample */
+  guint8 n_logprobs; /* logprobs of others wanted per sampled token, 0 = not even its own */
+  guint8 flags;      /* OCT_SLICE_… */
+  /* Logprobs of prompt tokens: others wanted per scored token, 0 = none are scored. Scored are the
+   * tokens that follow the slice's own in the prompt: for IDS only. With LAST, whose last token
+   * ends the prompt, its second to last token, n_tokens - 1 of them; with NONE as many and the one
+   * after the slice, whose id stands behind the slice's in tokens[]. */
+  guint8 n_prompt_logprobs;
+  guint8 pooling;         /* oct_pooling; other than NONE with sample NONE only */
   guint32 adapter;        /* 0 = none */
   guint32 n_tokens;       /* >= 1 */
-  guint32 tokens;         /* index of the first id in tokens[], OCT_NO_INDEX when none */
+  guint32 tokens;         /* index of the first id in tokens[], OCT_NO_INDEX when none; n_tokens
+                             ids, or one more with n_prompt_logprobs and NONE */
   guint32 position;       /* of the first token, 0-based; or OCT_POSITION_AFTER */
   guint32 state_position; /* tokens the slot's recurrent state has absorbed (= position), or
                              OCT_POSITION_AFTER; OCT_NO_INDEX for a model without state */
   guint64 tag;            /* with check_tags: chain of the slot's tokens [0, position), or 0 = not
                              known (position AFTER), which skips the comparison; else 0 */
 } oct_slice;
+
+/* Adds `bias` to the token's logit, -100 … 100. */
+typedef struct oct_token_bias {
+  guint32 token;
+  float bias;
+} oct_token_bias;
 
 /* Travels once, when a sequence takes a slot. Reopening a slot replaces what it held. */
 typedef struct oct_slot_open {
@@ -144,7 +172,13 @@ typedef struct oct_slot_open {
   float temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
   guint32 history; /* index in tokens[] of ids that penalties count, OCT_NO_INDEX = none */
   guint32 n_history;
-  guint32 reserved2, reserved3; /* 0 */
+  guint32 biases;   /* index in biases[], each token at most once; OCT_NO_INDEX = none */
+  guint32 n_biases; /* at most OCT_BIASES_MAX */
+  /* Ids that are not sampled before there are min_tokens output tokens, unless nothing else is
+   * allowed: index in tokens[], OCT_NO_INDEX = none. */
+  guint32 stops;
+  guint32 n_stops, min_tokens;
+  guint32 reserved2; /* 0 */
 } oct_slot_open;
 
 typedef enum oct_page_op {
@@ -212,8 +246,9 @@ typedef struct oct_step {
   guint64 number; /* 1, 2, 3 … per instance, without gaps */
   guint32 n_slices, slices;
   guint32 n_tokens,
-      tokens; /* guint32 ids of all slices and histories: not the step's token count */
+      tokens; /* guint32 ids of all slices, histories and stops: not the step's token count */
   guint32 n_opens, opens;
+  guint32 n_biases, biases; /* oct_token_bias of all opens */
   guint32 n_changes, changes;
   guint32 n_copies, copies;   /* BEFORE and AFTER only */
   guint32 n_experts, experts; /* at most OCT_STEP_COPIES_MAX */
@@ -228,6 +263,7 @@ typedef struct oct_step {
 OCT_STEP_ARRAY(slices, oct_slice, slices)
 OCT_STEP_ARRAY(tokens, guint32, tokens)
 OCT_STEP_ARRAY(opens, oct_slot_open, opens)
+OCT_STEP_ARRAY(biases, oct_token_bias, biases)
 OCT_STEP_ARRAY(changes, oct_page_change, changes)
 OCT_STEP_ARRAY(copies, oct_copy, copies)
 OCT_STEP_ARRAY(experts, oct_expert_change, experts)
@@ -277,10 +313,16 @@ typedef struct oct_slice_result {
                          slice 1..n_tokens; SAMPLE_LAST gives 1 */
   guint32 tokens;     /* index of the first in result tokens[] */
   guint32 flags;      /* OCT_RESULT_… */
-  guint32 logprobs;   /* index of the first in logprobs[], OCT_NO_INDEX when none: per accepted
-                         token the chosen one, then n_logprobs alternatives */
+  guint32 logprobs;   /* index of the first in logprobs[], OCT_NO_INDEX when none: per scored token
+                         its own, then n_prompt_logprobs others; then per accepted token (with
+                         n_logprobs) its own, then n_logprobs others. A FAILED slice has none */
+  guint32 floats;   /* index of the first in floats[], OCT_NO_INDEX when none: the pooled vector of
+                       a POOLED slice, as wide as the model's hidden state, not normalised */
+  guint32 reserved; /* 0 */
 } oct_slice_result;
 
+/* Natural logarithm of the softmax of the logits as the model gave them: before bias, mask,
+ * penalties and temperature. Others are the likeliest first, of equals the lower token. */
 typedef struct oct_logprob {
   guint32 token;
   float logprob;
@@ -311,6 +353,7 @@ typedef struct oct_step_result {
   guint32 n_tokens, tokens; /* guint32 */
   guint32 n_logprobs, logprobs;
   guint32 n_experts, experts;
+  guint32 n_floats, floats;
   guint32 reserved;
   oct_time start_ns; /* when the step began on its first stage */
   oct_time end_ns;   /* when its tokens were known; = the event's time unless host is late */
@@ -325,6 +368,7 @@ OCT_RESULT_ARRAY(slices, oct_slice_result, slices)
 OCT_RESULT_ARRAY(tokens, guint32, tokens)
 OCT_RESULT_ARRAY(logprobs, oct_logprob, logprobs)
 OCT_RESULT_ARRAY(experts, oct_expert_use, experts)
+OCT_RESULT_ARRAY(floats, float, floats)
 #undef OCT_RESULT_ARRAY
 
 /* Pointers in an event are borrowed until the next oct_world_next() or oct_world_close(). */
@@ -458,6 +502,26 @@ gboolean oct_step_check(const oct_step *step, gsize size, const oct_instance_con
  * follow an index in them. */
 gboolean oct_step_layout_check(const oct_step *step, gsize size,
                                GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* What a slice gives, beside what depends on the outcome: prompt tokens that are scored, and ids
+ * that it has in tokens[]. */
+static inline guint32
+oct_slice_scored(const oct_slice *slice) {
+  return slice->n_prompt_logprobs == 0 ? 0 : slice->n_tokens - (slice->sample != OCT_SAMPLE_NONE);
+}
+static inline guint32
+oct_slice_ids(const oct_slice *slice) {
+  if (slice->source == OCT_SOURCE_DEVICE)
+    return slice->n_tokens - 1;
+  gboolean one_more = slice->n_prompt_logprobs > 0 && slice->sample == OCT_SAMPLE_NONE;
+  return slice->source == OCT_SOURCE_IDS ? slice->n_tokens + one_more : 0;
+}
+/* Logprobs that a slice's result has when it accepted n tokens and has not failed. */
+static inline guint32
+oct_slice_logprobs(const oct_slice *slice, guint32 n_accepted) {
+  guint32 scored = oct_slice_scored(slice) * (1u + slice->n_prompt_logprobs);
+  return scored + (slice->n_logprobs > 0 ? n_accepted * (1u + slice->n_logprobs) : 0);
+}
+
 /* The same for pulled copies: device to device, `from` within the peer's pools, which fit this
  * instance's. */
 gboolean oct_pull_check(const oct_copy *copies, guint32 n_copies, const oct_instance_config *config,
@@ -486,8 +550,8 @@ void oct_step_builder_free(oct_step_builder *builder); /* accepts NULL */
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(oct_step_builder, oct_step_builder_free)
 void oct_step_begin(oct_step_builder *builder, guint64 number, guint16 n_domains);
 /* Returns the entry to fill, valid until the next add of the same kind. It is zeroed, except what
- * would not mean "none" as 0: tokens, history and state_position are OCT_NO_INDEX, and an open has
- * top_k -1, top_p 1 and repetition_penalty 1. */
+ * would not mean "none" as 0: tokens, history, biases, stops and state_position are OCT_NO_INDEX,
+ * and an open has top_k -1, top_p 1 and repetition_penalty 1. */
 oct_slice *oct_step_add_slice(oct_step_builder *builder);
 oct_slot_open *oct_step_add_open(oct_step_builder *builder);
 oct_page_change *oct_step_add_change(oct_step_builder *builder);
@@ -497,6 +561,8 @@ oct_expert_change *oct_step_add_expert(oct_step_builder *builder);
  * the first. */
 guint32 oct_step_add_tokens(oct_step_builder *builder, const guint32 *ids, guint32 n,
                             guint32 **room);
+/* Appends n biases (borrowed) and returns the index of the first. */
+guint32 oct_step_add_biases(oct_step_builder *builder, const oct_token_bias *biases, guint32 n);
 guint32 oct_step_slice_count(const oct_step_builder *builder);
 /* Borrowed until the next begin. Times the buffer grew so far: oct_step_builder_grown(). */
 const oct_step *oct_step_end(oct_step_builder *builder);

@@ -285,10 +285,12 @@ typedef struct oct_sample_input {
   const uint64_t *mask;   /* allowed tokens, bit by bit; or NULL */
   const oct_logit_bias *biases; /* [n_biases] */
   uint32_t n_biases;
+  const uint32_t *suppressed; /* [n_suppressed]: not sampled, unless nothing else is left */
+  uint32_t n_suppressed;
 } oct_sample_input;
 
 /* The token: a function of its arguments alone, so a seeded request samples the same tokens in any
- * batch. In this order: biases, mask, penalties, temperature, min-p, top-k, top-p, each on what the
+ * batch. In this order: biases, mask, suppression, penalties, temperature, min-p, top-k, top-p, each on what the
  * one before left, then a draw by a number in [0, 1) made of seed and position. Equal logits: the
  * lower token first. OCT_REF_NO_TOKEN when a logit is not a number or infinite, or nothing is left.
  * scratch[vocab]. */

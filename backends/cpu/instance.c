@@ -54,6 +54,7 @@ fill_capabilities(oct_cpu_instance *in) {
                           .masks = TRUE,
                           .speculation = TRUE,
                           .host_tier = TRUE,
+                          .pooling = TRUE,
                           .clock = in->world->options.clock};
   for (guint32 g = 0; g < c->n_groups; g++) {
     c->page_bytes[g] = oct_cpu_memory_unit_bytes(oct_cpu_runner_memory(in->runner), g);

@@ -1,4 +1,4 @@
-#include "backends/cpu/runner.h"
+#include "backends/cpu/runner-internal.h"
 
 #include <stdarg.h>
 #include <string.h>
@@ -9,62 +9,6 @@
  */
 #define LOGIT_ROWS_MIN 64
 #define LOGIT_ROWS_MAX 1024
-
-typedef struct table {
-  guint32 *pages; /* [room]; OCT_NO_INDEX: none */
-  guint32 n, room, first_live;
-} table;
-
-typedef struct slot {
-  gboolean open, failed;
-  guint16 domain;
-  guint32 next_position; /* OCT_NO_INDEX: not known yet */
-  guint32 last_token;    /* accepted last; OCT_NO_INDEX: none */
-  oct_sampling sampling;
-  guint32 *counts; /* [vocab] for penalties, or NULL */
-  table *tables;   /* [groups] */
-} slot;
-
-/* One slice, resolved. */
-typedef struct part {
-  const oct_slice *slice;
-  slot *slot;
-  guint32 position, view;
-  guint32 first_row, n_rows; /* of hidden, for what is sampled */
-  guint32 n_accepted;
-  gboolean ended, failed; /* no more tokens are accepted; none is */
-  guint32 first_token;    /* in tokens[] of the batch */
-  guint32 backup;         /* of its states; OCT_NO_INDEX: none */
-} part;
-
-struct oct_cpu_runner {
-  const oct_instance_config *config;
-  const oct_cpu_model *model;
-  oct_cpu_memory *memory;
-  oct_team *team;
-  oct_cpu_forward *forward;
-  guint32 n_groups, page_tokens, max_context, first_state; /* group; n_groups: none */
-  oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
-  gsize state_bytes; /* of all state groups of a sequence */
-  slot *slots;
-  float *hidden, *logits;                    /* [max tokens, hidden], [logit_rows, vocab] */
-  guint32 logit_rows, first_logit, n_logits; /* rows that logits[] holds */
-  oct_token_logprob **scratch;               /* [threads][vocab] */
-  /* The step. */
-  const oct_step *step;
-  guint32 n_parts, n_tokens, n_rows, n_backups;
-  part *parts;
-  oct_cpu_view *views;
-  oct_cpu_token *tokens;
-  guint8 *backups;
-  gsize backups_room;
-  const guint64 *const *masks;
-  guint32 *sampled;            /* [rows] */
-  oct_token_logprob *logprobs; /* [rows, 1 + most wanted of a slice] */
-  gsize logprobs_room;
-  guint32 most_logprobs;
-  GArray *failed; /* guint32 */
-};
 
 /* ---------------------------------------------------------------- life cycle */
 
@@ -159,6 +103,9 @@ oct_cpu_runner_free(oct_cpu_runner *r) {
       g_free(r->slots[i].tables[g].pages);
     g_free(r->slots[i].tables);
     g_free(r->slots[i].counts);
+    g_free(r->slots[i].biases);
+    g_free(r->slots[i].stops);
+    g_free(r->slots[i].sum);
   }
   for (guint32 i = 0; r->scratch != NULL && i < oct_team_threads(r->team); i++)
     g_free(r->scratch[i]);
@@ -173,6 +120,7 @@ oct_cpu_runner_free(oct_cpu_runner *r) {
   g_free(r->tokens);
   g_free(r->sampled);
   g_free(r->logprobs);
+  g_free(r->pooled);
   g_free(r->backups);
   g_array_unref(r->failed);
   g_free(r);
@@ -222,6 +170,26 @@ count_history(const oct_cpu_runner *r, slot *s, const oct_slot_open *o) {
   }
 }
 
+/* What is added to logits, and what is not sampled at first. */
+static void
+take_biases(const oct_cpu_runner *r, slot *s, const oct_slot_open *o) {
+  s->prompt_tokens = o->prompt_tokens;
+  s->min_tokens = o->min_tokens;
+  s->n_biases = o->n_biases;
+  s->n_stops = o->n_stops;
+  s->n_summed = 0;
+  g_free(s->biases);
+  g_free(s->stops);
+  s->biases = o->n_biases > 0 ? g_new(oct_logit_bias, o->n_biases) : NULL;
+  for (guint32 i = 0; i < o->n_biases; i++) {
+    const oct_token_bias *b = &oct_step_biases(r->step)[o->biases + i];
+    s->biases[i] = (oct_logit_bias){b->token, b->bias};
+  }
+  s->stops = NULL;
+  if (o->n_stops > 0)
+    s->stops = g_memdup2(oct_step_tokens(r->step) + o->stops, o->n_stops * sizeof *s->stops);
+}
+
 static void
 open_slot(const oct_cpu_runner *r, const oct_slot_open *o) {
   slot *s = &r->slots[o->slot];
@@ -240,6 +208,7 @@ open_slot(const oct_cpu_runner *r, const oct_slot_open *o) {
   for (guint32 g = 0; g < r->n_groups; g++)
     s->tables[g].n = s->tables[g].first_live = 0;
   count_history(r, s, o);
+  take_biases(r, s, o);
 }
 
 static void
@@ -284,7 +253,10 @@ is_covered(const oct_cpu_runner *r, const part *p, oct_fault *fault) {
 
 static guint32
 rows_of(const oct_slice *s) {
-  return s->sample == OCT_SAMPLE_NONE ? 0 : s->sample == OCT_SAMPLE_LAST ? 1 : s->n_tokens;
+  guint32 n_sampled = s->sample == OCT_SAMPLE_NONE   ? 0
+                      : s->sample == OCT_SAMPLE_LAST ? 1
+                                                     : s->n_tokens;
+  return oct_slice_scored(s) + n_sampled;
 }
 
 static gboolean
@@ -307,6 +279,10 @@ resolve(oct_cpu_runner *r, part *p, oct_fault *fault) {
   p->view = (guint32)(p - r->parts);
   p->first_row = r->n_rows;
   p->n_rows = rows_of(s);
+  p->n_scored = oct_slice_scored(s);
+  if (s->pooling == OCT_POOLING_MEAN && p->position != 0 && p->slot->n_summed != p->position)
+    return breach(r, fault, "step %" G_GUINT64_FORMAT " slot %u: a mean of %u tokens goes on at %u",
+                  number, s->slot, p->slot->n_summed, p->position);
   p->first_token = r->n_tokens;
   p->backup = OCT_NO_INDEX;
   p->n_accepted = 0;
@@ -330,6 +306,17 @@ add_tokens(oct_cpu_runner *r, const part *p) {
   view->domain = s->domain;
   for (guint32 g = 0; g < r->n_groups; g++)
     view->tables[g] = p->slot->tables[g].pages;
+}
+
+/* Rows for the hidden states that are pooled, behind those that get logits. */
+static void
+add_pooled(oct_cpu_runner *r, part *p) {
+  guint32 n = p->slice->pooling == OCT_POOLING_MEAN   ? p->slice->n_tokens
+              : p->slice->pooling == OCT_POOLING_LAST ? 1
+                                                      : 0;
+  p->first_pooled = r->n_rows + r->n_pooled;
+  for (guint32 i = p->slice->n_tokens - n; i < p->slice->n_tokens; i++)
+    r->tokens[p->first_token + i].row = r->n_rows + r->n_pooled++;
 }
 
 /* States that rejected drafts will have to be taken out of. */
@@ -385,7 +372,7 @@ oct_cpu_runner_begin(oct_cpu_runner *r, const oct_step *step, const gboolean *st
                      oct_fault *fault) {
   r->step = step;
   r->n_parts = step->n_slices;
-  r->n_tokens = r->n_rows = r->n_backups = 0;
+  r->n_tokens = r->n_rows = r->n_backups = r->n_pooled = 0;
   oct_cpu_forward_clear_experts(r->forward);
   for (guint32 i = 0; i < step->n_opens; i++)
     open_slot(r, &oct_step_opens(step)[i]);
@@ -400,81 +387,22 @@ oct_cpu_runner_begin(oct_cpu_runner *r, const oct_step *step, const gboolean *st
     add_tokens(r, p);
     back_up(r, p);
   }
+  for (guint32 i = 0; i < step->n_slices; i++)
+    add_pooled(r, &r->parts[i]);
   if (!oct_cpu_forward_run(r->forward, r->views, r->tokens, r->n_tokens, stop, r->hidden))
     return OCT_CPU_STOPPED;
   compute_logits(r, 0);
   return OCT_CPU_DONE;
 }
 
-/* ---------------------------------------------------------------- sampling */
-
-static gboolean
-is_eos(const oct_cpu_runner *r, guint32 token) {
-  const oct_model_spec *spec = r->model->spec;
-  for (guint32 i = 0; i < spec->n_eos_tokens; i++)
-    if (spec->eos_tokens[i] == token)
-      return TRUE;
-  return FALSE;
-}
-
-/* Samples row `i` of the part. Drafts go on only while they are what is sampled. */
-static void
-sample_row(oct_cpu_runner *r, part *p, guint32 i, guint32 thread) {
-  const oct_slice *s = p->slice;
-  guint32 row = p->first_row + i, vocab = r->model->spec->vocab;
-  const float *logits = r->logits + (gsize)(row - r->first_logit) * vocab;
-  guint32 index = s->n_tokens - p->n_rows + i; /* of the token whose successor this is */
-  const guint64 *mask = r->masks != NULL ? r->masks[p - r->parts] : NULL;
-  const oct_sample_input input = {.logits = logits,
-                                  .vocab = vocab,
-                                  .position = p->position + index + 1,
-                                  .counts = p->slot->counts,
-                                  .mask = mask};
-  guint32 token = oct_ref_sample(&p->slot->sampling, &input, r->scratch[thread]);
-  if (token == OCT_REF_NO_TOKEN) {
-    p->failed = p->ended = TRUE;
-    return;
-  }
-  r->sampled[row] = token;
-  p->n_accepted = i + 1;
-  if (s->n_logprobs > 0)
-    oct_ref_logprobs(logits, vocab, token, s->n_logprobs,
-                     r->logprobs + (gsize)row * (1 + r->most_logprobs));
-  gboolean verify = (s->flags & OCT_SLICE_VERIFY) != 0;
-  if (p->slot->counts != NULL && (verify || i + 1 == p->n_rows))
-    p->slot->counts[token]++;
-  if (verify && i + 1 < p->n_rows)
-    p->ended = token != r->tokens[p->first_token + index + 1].id || is_eos(r, token);
-}
-
-/* The part's rows that logits[] holds. */
-static void
-sample_item(void *context, guint32 item, guint32 thread) {
-  oct_cpu_runner *r = context;
-  part *p = &r->parts[item];
-  guint32 last = r->first_logit + r->n_logits;
-  for (guint32 i = 0; i < p->n_rows && !p->ended && !p->slot->failed; i++)
-    if (p->first_row + i >= r->first_logit && p->first_row + i < last)
-      sample_row(r, p, i, thread);
-}
-
-/* What a slot that failed earlier gives: anything, until it is opened again. */
-static void
-sample_nothing(oct_cpu_runner *r, part *p) {
-  p->n_accepted = p->n_rows > 0 ? 1 : 0;
-  for (guint32 i = 0; i < p->n_accepted; i++) {
-    r->sampled[p->first_row + i] = 0;
-    memset(r->logprobs + (gsize)(p->first_row + i) * (1 + r->most_logprobs), 0,
-           (1 + r->most_logprobs) * sizeof *r->logprobs);
-  }
-}
+/* ---------------------------------------------------------------- the second half */
 
 static void
 settle(oct_cpu_runner *r, part *p) {
   const oct_slice *s = p->slice;
   slot *of = p->slot;
   if (of->failed)
-    sample_nothing(r, p);
+    oct_cpu_sample_nothing(r, p);
   if (p->failed) {
     guint32 index = (guint32)(p - r->parts);
     g_array_append_val(r->failed, index);
@@ -485,7 +413,7 @@ settle(oct_cpu_runner *r, part *p) {
   guint32 kept = (s->flags & OCT_SLICE_VERIFY) != 0 && !p->failed ? p->n_accepted : s->n_tokens;
   of->next_position = p->position + kept;
   if (p->n_accepted > 0)
-    of->last_token = r->sampled[p->first_row + p->n_accepted - 1];
+    of->last_token = r->sampled[p->first_row + p->n_scored + p->n_accepted - 1];
   if (p->backup == OCT_NO_INDEX || kept == s->n_tokens)
     return;
   /* The states take in the accepted tokens only. */
@@ -502,15 +430,24 @@ oct_cpu_runner_finish(oct_cpu_runner *r, const guint64 *const *masks) {
   r->masks = masks;
   r->most_logprobs = 0;
   g_array_set_size(r->failed, 0);
-  for (guint32 i = 0; i < r->n_parts; i++)
-    r->most_logprobs = MAX(r->most_logprobs, r->parts[i].slice->n_logprobs);
+  for (guint32 i = 0; i < r->n_parts; i++) {
+    const oct_slice *s = r->parts[i].slice;
+    r->most_logprobs = MAX(r->most_logprobs, MAX(s->n_logprobs, s->n_prompt_logprobs));
+  }
   gsize room = (gsize)r->n_rows * (1 + r->most_logprobs);
   if (room > r->logprobs_room) {
     r->logprobs_room = 2 * room;
     r->logprobs = g_renew(oct_token_logprob, r->logprobs, r->logprobs_room);
   }
+  gsize vectors = r->n_pooled > 0 ? (gsize)r->n_parts * r->model->spec->hidden : 0;
+  if (vectors > r->pooled_room) {
+    r->pooled_room = 2 * vectors;
+    r->pooled = g_renew(float, r->pooled, r->pooled_room);
+  }
+  for (guint32 i = 0; i < r->n_parts && r->n_pooled > 0; i++)
+    oct_cpu_pool(r, &r->parts[i]);
   for (;;) {
-    oct_team_run(r->team, sample_item, r, r->n_parts);
+    oct_team_run(r->team, oct_cpu_sample_item, r, r->n_parts);
     guint32 next = r->first_logit + r->n_logits;
     if (next >= r->n_rows)
       break;
@@ -519,80 +456,6 @@ oct_cpu_runner_finish(oct_cpu_runner *r, const guint64 *const *masks) {
   for (guint32 i = 0; i < r->n_parts; i++)
     settle(r, &r->parts[i]);
   make_copies(r, OCT_COPY_AFTER);
-}
-
-/* ---------------------------------------------------------------- the result */
-
-static guint32
-count_experts(const oct_cpu_runner *r) {
-  guint32 n = 0;
-  for (guint32 l = 0; l < r->model->spec->n_layers; l++) {
-    const guint32 *counts = oct_cpu_forward_experts(r->forward, l);
-    for (guint32 e = 0; counts != NULL && e < r->model->layers[l].ffn->n_experts; e++)
-      n += counts[e] > 0;
-  }
-  return n;
-}
-
-static void
-fill_experts(const oct_cpu_runner *r, oct_expert_use *to) {
-  for (guint32 l = 0; l < r->model->spec->n_layers; l++) {
-    const guint32 *counts = oct_cpu_forward_experts(r->forward, l);
-    for (guint32 e = 0; counts != NULL && e < r->model->layers[l].ffn->n_experts; e++)
-      if (counts[e] > 0)
-        *to++ = (oct_expert_use){.layer = (guint16)l, .expert = e, .tokens = counts[e]};
-  }
-}
-
-/* The header's array at `field` begins at *end. */
-static void *
-place(guint8 *buffer, guint32 *field, gsize bytes, gsize *end) {
-  void *at = buffer + *end;
-  *field = (guint32)*end;
-  *end += (bytes + 7) & ~(gsize)7;
-  return at;
-}
-
-oct_step_result *
-oct_cpu_runner_result(const oct_cpu_runner *r, guint8 **buffer, gsize *room) {
-  oct_step_result h = {.n_slices = r->n_parts, .n_experts = count_experts(r)};
-  for (guint32 i = 0; i < r->n_parts; i++) {
-    const part *p = &r->parts[i];
-    h.n_tokens += p->n_accepted;
-    h.n_logprobs += p->slice->n_logprobs > 0 ? p->n_accepted * (1u + p->slice->n_logprobs) : 0;
-  }
-  gsize bytes = sizeof h + h.n_slices * sizeof(oct_slice_result) + h.n_tokens * sizeof(guint32) +
-                h.n_logprobs * sizeof(oct_logprob) + h.n_experts * sizeof(oct_expert_use) + 32;
-  if (bytes > *room) {
-    *room = 2 * bytes;
-    *buffer = g_realloc(*buffer, *room);
-  }
-  memset(*buffer, 0, bytes);
-  gsize end = sizeof h;
-  oct_slice_result *slices = place(*buffer, &h.slices, h.n_slices * sizeof(oct_slice_result), &end);
-  guint32 *tokens = place(*buffer, &h.tokens, h.n_tokens * sizeof(guint32), &end);
-  oct_logprob *logprobs = place(*buffer, &h.logprobs, h.n_logprobs * sizeof(oct_logprob), &end);
-  fill_experts(r, place(*buffer, &h.experts, h.n_experts * sizeof(oct_expert_use), &end));
-  h.bytes = (guint32)end;
-  guint32 next_token = 0, next_logprob = 0;
-  for (guint32 i = 0; i < r->n_parts; i++) {
-    const part *p = &r->parts[i];
-    guint32 each = p->slice->n_logprobs > 0 && p->n_accepted > 0 ? 1u + p->slice->n_logprobs : 0;
-    slices[i] = (oct_slice_result){.n_accepted = p->n_accepted,
-                                   .tokens = next_token,
-                                   .flags = p->failed ? OCT_RESULT_FAILED : 0,
-                                   .logprobs = each > 0 ? next_logprob : OCT_NO_INDEX};
-    for (guint32 k = 0; k < p->n_accepted; k++) {
-      gsize row = p->first_row + k;
-      tokens[next_token++] = r->sampled[row];
-      for (guint32 j = 0; j < each; j++) {
-        const oct_token_logprob *from = &r->logprobs[row * (1 + r->most_logprobs) + j];
-        logprobs[next_logprob++] = (oct_logprob){from->token, from->logprob};
-      }
-    }
-  }
-  memcpy(*buffer, &h, sizeof h);
-  return (oct_step_result *)(void *)*buffer;
 }
 
 const guint32 *

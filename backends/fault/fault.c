@@ -396,7 +396,7 @@ hold_step_done(fault_world *w, instance *in, pending_step *p, const oct_event *e
     oct_slice_result *s = (oct_slice_result *)(void *)(h->result + copy->slices) + p->slice;
     s->flags |= OCT_RESULT_FAILED;
     s->n_accepted = 0;
-    s->logprobs = OCT_NO_INDEX;
+    s->logprobs = s->floats = OCT_NO_INDEX;
   }
 }
 
@@ -504,7 +504,7 @@ tell_held(fault_world *w, guint32 index, oct_time now, oct_event *event) {
     /* A step that never was: an empty result. */
     h->result = g_malloc0(sizeof(oct_step_result));
     oct_step_result *r = (oct_step_result *)(void *)h->result;
-    r->bytes = r->slices = r->tokens = r->logprobs = r->experts = sizeof *r;
+    r->bytes = r->slices = r->tokens = r->logprobs = r->experts = r->floats = sizeof *r;
     r->start_ns = r->end_ns = event->time_ns;
   } else {
     oct_assert(in != NULL && in->steps[0].number == h->event.number && in->steps[0].ended);

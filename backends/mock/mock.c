@@ -216,6 +216,8 @@ supports(const instance *in, const oct_step *step, GError **error) {
       what = "masks";
     else if ((slices[i].flags & OCT_SLICE_VERIFY) != 0 && !c->speculation)
       what = "speculation";
+    else if (slices[i].pooling != OCT_POOLING_NONE && !c->pooling)
+      what = "pooling";
     else if (slices[i].adapter != 0 && !c->adapters)
       what = "adapters";
     if (what != NULL) {

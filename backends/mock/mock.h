@@ -49,7 +49,7 @@ typedef struct oct_mock_options {
   guint32 n_devices;
   guint32 depth_max;
   guint32 fits[OCT_MODEL_GROUPS_MAX]; /* pages or state slots per domain */
-  gboolean no_masks, no_speculation, no_adapters, no_forward;
+  gboolean no_masks, no_speculation, no_adapters, no_forward, no_pooling;
   gboolean trust_records; /* no oct_step_check() on submission */
 } oct_mock_options;
 

@@ -89,6 +89,7 @@ oct_mock_capabilities(const oct_mock_options *o, const oct_instance_config *conf
       .adapters = !o->no_adapters,
       .expert_slots = TRUE,
       .host_tier = TRUE,
+      .pooling = !o->no_pooling,
       .clock = o->clock,
   };
   for (guint32 g = 0; g < c.n_groups; g++) {

@@ -7,7 +7,7 @@
 #include "engine/base/hash.h"
 
 #define RECORD_MAGIC     "OCTREC\r\n"
-#define RECORD_VERSION   1
+#define RECORD_VERSION   2
 #define RECORD_BYTES_MAX (1u << 28) /* of one entry */
 
 typedef struct record_header {

@@ -7,8 +7,7 @@
 #define DEPTH_MAX 64
 
 typedef struct pending_slice {
-  guint32 n_tokens;
-  guint8 sample, flags, n_logprobs;
+  oct_slice asked;
   gboolean masked; /* its mask was handed on */
   gboolean wanted; /* and was asked for */
 } pending_slice;
@@ -99,6 +98,7 @@ oct_pending_check_step(const oct_pending *p, const oct_step *step, GError **erro
     const oct_slice *s = &oct_step_slices(step)[i];
     const char *what = (s->flags & OCT_SLICE_NEEDS_MASK) != 0 && !c->masks     ? "masks"
                        : (s->flags & OCT_SLICE_VERIFY) != 0 && !c->speculation ? "speculation"
+                       : s->pooling != 0 && !c->pooling                        ? "pooling"
                        : s->adapter != 0 && !c->adapters                       ? "adapters"
                        : s->source == OCT_SOURCE_ABSENT && c->token_ids        ? "absent content"
                                                                                : NULL;
@@ -153,7 +153,7 @@ oct_pending_check_mask(const oct_pending *p, guint64 number, guint32 slice, cons
   const pending_step *step = find_step(p, number);
   if (step == NULL)
     return TRUE;
-  if (slice >= step->n_slices || (step->slices[slice].flags & OCT_SLICE_NEEDS_MASK) == 0)
+  if (slice >= step->n_slices || (step->slices[slice].asked.flags & OCT_SLICE_NEEDS_MASK) == 0)
     return refuse(error, OCT_BACKEND_ERROR_RECORD,
                   "mask of step %" G_GUINT64_FORMAT ": slice is %u, which needs no mask", number,
                   slice);
@@ -183,13 +183,8 @@ oct_pending_add_step(oct_pending *p, const oct_step *step) {
     to->room = MAX(step->n_slices, 2 * to->room);
     to->slices = g_renew(pending_slice, to->slices, to->room);
   }
-  for (guint32 i = 0; i < step->n_slices; i++) {
-    const oct_slice *s = &oct_step_slices(step)[i];
-    to->slices[i] = (pending_slice){.n_tokens = s->n_tokens,
-                                    .sample = s->sample,
-                                    .flags = s->flags,
-                                    .n_logprobs = s->n_logprobs};
-  }
+  for (guint32 i = 0; i < step->n_slices; i++)
+    to->slices[i] = (pending_slice){.asked = oct_step_slices(step)[i]};
 }
 
 void
@@ -217,13 +212,14 @@ static gboolean
 check_slice(const oct_pending *p, const oct_step_result *r, guint32 i, const pending_slice *s,
             const char **why) {
   const oct_slice_result *got = &oct_result_slices(r)[i];
+  const oct_slice *asked = &s->asked;
   gboolean failed = (got->flags & OCT_RESULT_FAILED) != 0;
   guint32 low = 0, high = 0;
-  if (s->sample == OCT_SAMPLE_LAST)
+  if (asked->sample == OCT_SAMPLE_LAST)
     low = high = 1;
-  else if (s->sample == OCT_SAMPLE_ALL) {
-    high = s->n_tokens;
-    low = (s->flags & OCT_SLICE_VERIFY) != 0 ? 1 : s->n_tokens;
+  else if (asked->sample == OCT_SAMPLE_ALL) {
+    high = asked->n_tokens;
+    low = (asked->flags & OCT_SLICE_VERIFY) != 0 ? 1 : asked->n_tokens;
   }
   if (failed ? got->n_accepted != 0 : got->n_accepted < low || got->n_accepted > high) {
     *why = "accepts more or less than it can";
@@ -234,10 +230,21 @@ check_slice(const oct_pending *p, const oct_step_result *r, guint32 i, const pen
       *why = "has a token outside the vocabulary";
       return FALSE;
     }
-  guint64 wanted = s->n_logprobs == 0 ? 0 : (guint64)got->n_accepted * (1u + s->n_logprobs);
+  guint64 wanted = failed ? 0 : oct_slice_logprobs(asked, got->n_accepted);
   if ((got->logprobs == OCT_NO_INDEX) != (wanted == 0) ||
       (wanted > 0 && got->logprobs + wanted > r->n_logprobs)) {
     *why = "has other logprobs than were asked for";
+    return FALSE;
+  }
+  for (guint64 k = 0; k < wanted; k++)
+    if (oct_result_logprobs(r)[got->logprobs + k].token >= p->config->spec->vocab) {
+      *why = "has the logprob of a token outside the vocabulary";
+      return FALSE;
+    }
+  guint64 floats = failed || !(asked->flags & OCT_SLICE_POOLED) ? 0 : p->config->spec->hidden;
+  if ((got->floats == OCT_NO_INDEX) != (floats == 0) ||
+      (floats > 0 && got->floats + floats > r->n_floats)) {
+    *why = "has another pooled vector than was asked for";
     return FALSE;
   }
   return TRUE;
@@ -281,7 +288,7 @@ static gboolean
 take_mask_wanted(oct_pending *p, const oct_event *event, GError **error) {
   pending_step *step = find_step(p, event->number);
   if (step == NULL || event->slice >= step->n_slices ||
-      (step->slices[event->slice].flags & OCT_SLICE_NEEDS_MASK) == 0 ||
+      (step->slices[event->slice].asked.flags & OCT_SLICE_NEEDS_MASK) == 0 ||
       step->slices[event->slice].wanted)
     return cannot_be(error, event, "waits for no mask");
   step->slices[event->slice].wanted = TRUE;

@@ -173,6 +173,7 @@ set_capabilities(sim_instance *in) {
       .n_groups = in->n_groups,
       .graph_max_batch = c->eager ? 0 : oct_cost_engine(in->cost)->graph_max_batch,
       .masks = TRUE,
+      .pooling = TRUE,
       .speculation = TRUE,
       .expert_slots = TRUE,
       .host_tier = TRUE,

@@ -39,7 +39,8 @@ check_times(const oct_engine_config *c, GError **error) {
   } times[] = {{"submit-lead", c->submit_lead_ns},
                {"decode-gap-max", c->decode_gap_max_ns},
                {"step-deadline", c->step_deadline_ns},
-               {"open-deadline", c->open_deadline_ns}};
+               {"open-deadline", c->open_deadline_ns},
+               {"mask-deadline", c->mask_deadline_ns}};
   for (gsize i = 0; i < G_N_ELEMENTS(times); i++)
     if (times[i].ns < 0)
       REFUSE(OCT_ENGINE_ERROR_CONFIG, "%s %" G_GINT64_FORMAT " ns is below 0", times[i].name,
@@ -134,6 +135,64 @@ check_pools(const oct_engine *e, const oct_request_params *p, GError **error) {
   return TRUE;
 }
 
+/* Finite, and in [low, high]; NaN is neither. */
+static gboolean
+check_float(const char *name, float value, float low, float high, GError **error) {
+  if (isfinite(value) && value >= low && value <= high)
+    return TRUE;
+  REFUSE(OCT_ENGINE_ERROR_INVALID, "%s %g is not between %g and %g", name, (double)value,
+         (double)low, (double)high);
+}
+
+static gboolean
+check_biases(const oct_engine *e, const oct_request_params *p, GError **error) {
+  if (p->n_logit_bias > OCT_BIASES_MAX)
+    REFUSE(OCT_ENGINE_ERROR_INVALID, "logit_bias has %u tokens; at most %u", p->n_logit_bias,
+           OCT_BIASES_MAX);
+  for (guint32 i = 0; i < p->n_logit_bias; i++) {
+    const oct_token_bias *b = &p->logit_bias[i];
+    if (b->token >= e->spec->vocab)
+      REFUSE(OCT_ENGINE_ERROR_INVALID, "logit_bias is for token %u; the vocabulary has %u",
+             b->token, e->spec->vocab);
+    if (!check_float("logit_bias", b->bias, -OCT_BIAS_MAX, OCT_BIAS_MAX, error))
+      return FALSE;
+    for (guint32 k = 0; k < i; k++)
+      if (p->logit_bias[k].token == b->token)
+        REFUSE(OCT_ENGINE_ERROR_INVALID, "logit_bias has token %u twice", b->token);
+  }
+  return TRUE;
+}
+
+/* What a request wants besides tokens. What the backend can is not known before the instance has
+ * opened: opened() looks again. */
+static gboolean
+check_extras(const oct_engine *e, const oct_request_params *p, GError **error) {
+  gboolean open = e->state == OCT_ENGINE_SERVING, elsewhere = p->export_cache || p->import_engine;
+  if (p->n_logprobs > OCT_LOGPROBS_MAX || p->n_prompt_logprobs > OCT_LOGPROBS_MAX)
+    REFUSE(OCT_ENGINE_ERROR_INVALID, "logprobs %u is above %u",
+           MAX(p->n_logprobs, p->n_prompt_logprobs), OCT_LOGPROBS_MAX);
+  if (MAX(p->n_logprobs, p->n_prompt_logprobs) >= e->spec->vocab)
+    REFUSE(OCT_ENGINE_ERROR_INVALID, "logprobs %u; the vocabulary has %u",
+           MAX(p->n_logprobs, p->n_prompt_logprobs), e->spec->vocab);
+  if (p->n_prompt_logprobs > 0 && (!e->config.carry_ids || elsewhere))
+    REFUSE(OCT_ENGINE_ERROR_INVALID, "prompt_logprobs: %s",
+           elsewhere ? "the prompt is not computed here alone" : "token ids are not carried");
+  if (p->guided && e->config.listener.mask == NULL)
+    REFUSE(OCT_ENGINE_ERROR_INVALID, "guided: nobody is there to give masks");
+  if (p->guided && open && !e->capabilities.masks)
+    REFUSE(OCT_ENGINE_ERROR_INVALID, "guided: this backend takes no masks");
+  if (p->pooling > OCT_POOLING_MEAN)
+    REFUSE(OCT_ENGINE_ERROR_INVALID, "pooling %d is not known", (int)p->pooling);
+  if (p->pooling == OCT_POOLING_NONE)
+    return TRUE;
+  if (open && !e->capabilities.pooling)
+    REFUSE(OCT_ENGINE_ERROR_INVALID, "pooling: this backend gives no hidden states");
+  if (p->n != 1 || p->guided || p->n_logprobs > 0 || p->n_prompt_logprobs > 0 || elsewhere)
+    REFUSE(OCT_ENGINE_ERROR_INVALID,
+           "pooling gives no text: n must be 1, without guidance, logprobs and caches of others");
+  return TRUE;
+}
+
 static gboolean
 check_sampling(const oct_engine *e, const oct_request_params *p, GError **error) {
   if (p->n < 1 || p->n > OCT_CHOICES_MAX || p->n > e->config.max_num_seqs)
@@ -151,8 +210,6 @@ check_sampling(const oct_engine *e, const oct_request_params *p, GError **error)
     if (p->stop_tokens[i] >= e->spec->vocab)
       REFUSE(OCT_ENGINE_ERROR_INVALID, "stop token %u is %u; the vocabulary has %u", i,
              p->stop_tokens[i], e->spec->vocab);
-  if (p->n_logprobs > OCT_LOGPROBS_MAX)
-    REFUSE(OCT_ENGINE_ERROR_INVALID, "logprobs %u is above %u", p->n_logprobs, OCT_LOGPROBS_MAX);
   if (p->top_k < -1)
     REFUSE(OCT_ENGINE_ERROR_INVALID, "top_k %d is below -1", p->top_k);
   /* Before the instance has opened it is not known: oct_engine_event() looks again. */
@@ -162,15 +219,6 @@ check_sampling(const oct_engine *e, const oct_request_params *p, GError **error)
     REFUSE(OCT_ENGINE_ERROR_INVALID, "n %u needs a prompt of at least 2 tokens, not %u", p->n,
            p->prompt_tokens);
   return TRUE;
-}
-
-/* Finite, and in [low, high]; NaN is neither. */
-static gboolean
-check_float(const char *name, float value, float low, float high, GError **error) {
-  if (isfinite(value) && value >= low && value <= high)
-    return TRUE;
-  REFUSE(OCT_ENGINE_ERROR_INVALID, "%s %g is not between %g and %g", name, (double)value,
-         (double)low, (double)high);
 }
 
 static gboolean
@@ -212,10 +260,11 @@ static gboolean
 check_prompt(const oct_engine *e, const oct_request_params *p, GError **error) {
   if (p->prompt_tokens < 1)
     REFUSE(OCT_ENGINE_ERROR_INVALID, "the prompt is empty");
-  if (p->prompt_tokens >= e->config.max_model_len)
+  gboolean pools = p->pooling != OCT_POOLING_NONE;
+  if (p->prompt_tokens >= e->config.max_model_len + pools)
     REFUSE(OCT_ENGINE_ERROR_TOO_LONG,
            "the prompt has %u tokens; max-model-len %u leaves room for %u", p->prompt_tokens,
-           e->config.max_model_len, e->config.max_model_len - 1);
+           e->config.max_model_len, e->config.max_model_len - !pools);
   if (e->config.carry_ids && p->prompt_ids == NULL)
     REFUSE(OCT_ENGINE_ERROR_INVALID, "the prompt has no token ids");
   for (guint32 i = 0; e->config.carry_ids && i < p->prompt_tokens; i++)
@@ -226,7 +275,8 @@ check_prompt(const oct_engine *e, const oct_request_params *p, GError **error) {
     REFUSE(OCT_ENGINE_ERROR_INVALID, "%s %" G_GINT64_FORMAT " ns is below 0",
            p->arrival_ns < 0 ? "arrival" : "deadline",
            p->arrival_ns < 0 ? p->arrival_ns : p->deadline_ns);
-  guint64 tokens = MIN((guint64)p->prompt_tokens + p->max_tokens, e->config.max_model_len);
+  guint64 tokens =
+      MIN((guint64)p->prompt_tokens + (pools ? 0 : p->max_tokens), e->config.max_model_len);
   if (!check_opening(e, p, tokens, error))
     return FALSE;
   for (guint32 g = 0; g < e->n_groups; g++) {
@@ -257,7 +307,7 @@ oct_accept_request(const oct_engine *e, const oct_request_params *p, GError **er
   if (e->draining || e->state == OCT_ENGINE_DEAD)
     REFUSE(OCT_ENGINE_ERROR_DOWN, "the engine %s", e->draining ? "is draining" : "is down");
   if (!check_pools(e, p, error) || !check_sampling(e, p, error) || !check_floats(p, error) ||
-      !check_prompt(e, p, error))
+      !check_extras(e, p, error) || !check_biases(e, p, error) || !check_prompt(e, p, error))
     return FALSE;
   if (e->queued_requests >= e->config.queue_max)
     REFUSE(OCT_ENGINE_ERROR_BUSY, "%" G_GUINT64_FORMAT " requests wait; the queue takes %u",

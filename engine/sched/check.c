@@ -128,6 +128,9 @@ check_seq(const oct_engine *e, const oct_seq *s, GError **error) {
     BROKEN(SEQ_FORMAT " is not where its running index says", SEQ_ARGS(s));
   if ((s->slot != OCT_NO_INDEX) != (runs || s->unfinished > 0))
     BROKEN(SEQ_FORMAT " has slot %u with %u unfinished steps", SEQ_ARGS(s), s->slot, s->unfinished);
+  if (s->n_masks > s->unfinished || (s->n_masks > 0 && s->state == OCT_SEQ_ENDED))
+    BROKEN(SEQ_FORMAT " waits for %u masks with %u unfinished steps", SEQ_ARGS(s), s->n_masks,
+           s->unfinished);
   if (s->unfinished > 1 + e->config.run_ahead)
     BROKEN(SEQ_FORMAT " is in %u unfinished steps", SEQ_ARGS(s), s->unfinished);
   /* A void one counts afresh once it has left its steps. */

@@ -84,11 +84,12 @@ oct_seq_end(oct_engine *engine, oct_seq *seq, oct_end_reason reason) {
   seq->exported = r->export_cache && (reason == OCT_END_STOP || reason == OCT_END_LENGTH) &&
                   (seq->state == OCT_SEQ_RUNNING || seq->state == OCT_SEQ_PREEMPTING);
   engine->stats.exports += seq->exported;
+  oct_mask_release(engine, seq);
   let_go(engine, seq);
   if (seq->copies == 0)
     oct_pull_forget(r);
   oct_seq_set_state(seq, OCT_SEQ_ENDED);
-  if (reason == OCT_END_STOP || reason == OCT_END_LENGTH) {
+  if ((reason == OCT_END_STOP || reason == OCT_END_LENGTH) && r->pooling == OCT_POOLING_NONE) {
     /* A running mean over about the last thousand outputs: what admission expects of the next. */
     engine->n_outputs++;
     double weight = 1.0 / (double)MIN(engine->n_outputs, 1000);
@@ -192,7 +193,8 @@ stops(const oct_engine *engine, const oct_seq *seq, guint32 token) {
 
 /* Takes the accepted tokens of a live sequence; may end it. */
 static void
-take_tokens(oct_engine *engine, oct_seq *seq, const guint32 *ids, guint32 n) {
+take_tokens(oct_engine *engine, oct_seq *seq, const guint32 *ids, const oct_logprob *logprobs,
+            guint32 n) {
   oct_request *r = seq->request;
   gboolean stop = FALSE;
   guint32 taken = 0;
@@ -207,7 +209,7 @@ take_tokens(oct_engine *engine, oct_seq *seq, const guint32 *ids, guint32 n) {
   engine->stats.generated_tokens += taken;
   if (engine->config.listener.tokens != NULL)
     engine->config.listener.tokens(engine->config.listener.user, r->id, r->user, seq->choice,
-                                   seq->ids != NULL ? ids : NULL, taken, engine->now);
+                                   seq->ids != NULL ? ids : NULL, logprobs, taken, engine->now);
   if (seq->state == OCT_SEQ_ENDED)
     return; /* the listener cancelled it */
   if (stop)
@@ -229,11 +231,64 @@ count_computed(oct_engine *engine, oct_seq *seq, const oct_flight_slice *fs) {
     engine->stats.prompt_tokens += MIN(end, prompt) - (fs->position + again);
 }
 
+/* Hands over those of the slice's prompt logprobs that have not been. */
+static void
+take_prompt_logprobs(oct_engine *engine, const oct_flight_slice *fs, const oct_logprob *logprobs) {
+  oct_request *r = fs->seq->request;
+  guint32 first = fs->position + 1, end = first + fs->n_scored;
+  oct_assert(first <= r->n_scored && end <= r->prompt);
+  if (end <= r->n_scored)
+    return;
+  guint32 skip = r->n_scored - first;
+  r->n_scored = end;
+  if (engine->config.listener.prompt_logprobs != NULL)
+    engine->config.listener.prompt_logprobs(
+        engine->config.listener.user, r->id, r->user, first + skip,
+        logprobs + (gsize)skip * (1u + r->n_prompt_logprobs), fs->n_scored - skip, engine->now);
+}
+
+static void
+take_pooled(oct_engine *engine, oct_seq *seq, const float *values) {
+  const oct_request *r = seq->request;
+  if (engine->config.listener.pooled != NULL)
+    engine->config.listener.pooled(engine->config.listener.user, r->id, r->user, values,
+                                   engine->spec->hidden, engine->now);
+  if (seq->state != OCT_SEQ_ENDED)
+    oct_seq_end(engine, seq, OCT_END_STOP);
+}
+
+/* Everything that the slice has brought to its sequence, which may end. */
+static void
+take_result(oct_engine *engine, const oct_flight_slice *fs, const oct_step_result *result,
+            const oct_slice_result *slice) {
+  oct_seq *seq = fs->seq;
+  const oct_request *r = seq->request;
+  const oct_logprob *logprobs =
+      slice->logprobs != OCT_NO_INDEX ? oct_result_logprobs(result) + slice->logprobs : NULL;
+  if (fs->n_scored > 0)
+    take_prompt_logprobs(engine, fs, logprobs);
+  if (seq->state == OCT_SEQ_ENDED)
+    return;
+  if (fs->pooled) {
+    take_pooled(engine, seq, oct_result_floats(result) + slice->floats);
+    return;
+  }
+  if (!fs->samples)
+    return;
+  if (r->n_logprobs > 0)
+    logprobs += fs->n_scored * (1u + r->n_prompt_logprobs);
+  take_tokens(engine, seq, oct_result_tokens(result) + slice->tokens,
+              r->n_logprobs > 0 ? logprobs : NULL, slice->n_accepted);
+  if (seq->state != OCT_SEQ_ENDED)
+    oct_mask_ask(engine, seq);
+}
+
 static void
 commit_slice(oct_engine *engine, const oct_flight *f, const oct_flight_slice *fs,
-             const oct_slice_result *slice, const guint32 *ids) {
+             const oct_step_result *result, const oct_slice_result *slice) {
   oct_seq *seq = fs->seq;
   seq->unfinished--;
+  oct_mask_step_ended(engine, seq, f->number);
   if (seq->state == OCT_SEQ_ENDED) {
     engine->stats.zombie_slices++;
     oct_seq_leave(engine, seq);
@@ -252,7 +307,7 @@ commit_slice(oct_engine *engine, const oct_flight *f, const oct_flight_slice *fs
       oct_request_reap(engine, seq->request);
       return;
     }
-    take_tokens(engine, seq, ids + slice->tokens, fs->samples ? slice->n_accepted : 0);
+    take_result(engine, fs, result, slice);
     if (seq->state == OCT_SEQ_ENDED) {
       oct_request_reap(engine, seq->request);
       return;
@@ -307,15 +362,32 @@ oct_step_account(oct_engine *engine, const oct_flight *f, oct_time start_ns, oct
   oct_log_end(log);
 }
 
+/* Whether the result has the logprobs and the vector that the slice asked for. */
+static gboolean
+has_extras(const oct_engine *engine, const oct_flight_slice *fs, const oct_step_result *result,
+           const oct_slice_result *slice) {
+  const oct_request *r = fs->seq->request;
+  guint64 logprobs = (guint64)fs->n_scored * (1u + r->n_prompt_logprobs);
+  if (fs->samples && r->n_logprobs > 0)
+    logprobs += 1u + r->n_logprobs;
+  if (logprobs > 0 && (guint64)slice->logprobs + logprobs > result->n_logprobs)
+    return FALSE;
+  return !fs->pooled || (guint64)slice->floats + engine->spec->hidden <= result->n_floats;
+}
+
 /* Whether the result answers the step: a token for every slice that samples, unless it failed. A
  * sequence without its token would neither decode nor prefill, for ever. */
 static gboolean
-answers(const oct_flight *f, const oct_step_result *result) {
+answers(const oct_engine *engine, const oct_flight *f, const oct_step_result *result) {
   if (result->n_slices != f->n_slices)
     return FALSE;
   const oct_slice_result *slices = oct_result_slices(result);
   for (guint32 i = 0; i < f->n_slices; i++) {
-    if (!f->slices[i].samples || (slices[i].flags & OCT_RESULT_FAILED) != 0)
+    if ((slices[i].flags & OCT_RESULT_FAILED) != 0)
+      continue;
+    if (!has_extras(engine, &f->slices[i], result, &slices[i]))
+      return FALSE;
+    if (!f->slices[i].samples)
       continue;
     if (slices[i].n_accepted != 1 || slices[i].tokens >= result->n_tokens)
       return FALSE;
@@ -331,7 +403,7 @@ oct_commit_step(oct_engine *engine, const oct_event *event) {
     return;
   }
   const oct_step_result *result = event->result;
-  if (!answers(f, result)) {
+  if (!answers(engine, f, result)) {
     oct_instance_lost(engine, "a step's result does not answer its slices");
     return;
   }
@@ -343,8 +415,7 @@ oct_commit_step(oct_engine *engine, const oct_event *event) {
   for (guint32 p = 0; p < OCT_PART_COUNT; p++)
     engine->stats.part_ns[p] += result->part_ns[p];
   const oct_slice_result *slices = oct_result_slices(result);
-  const guint32 *ids = oct_result_tokens(result);
   for (guint32 i = 0; i < f->n_slices; i++)
-    commit_slice(engine, f, &f->slices[i], &slices[i], ids);
+    commit_slice(engine, f, &f->slices[i], result, &slices[i]);
   oct_residency_used(engine, result);
 }

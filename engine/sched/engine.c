@@ -18,6 +18,7 @@ oct_engine_config_default(oct_engine_config *config) {
       .prefix_caching = TRUE,
       .decode_gap_max_ns = G_GINT64_CONSTANT(1000000000),
       .retries_max = 3,
+      .mask_deadline_ns = G_GINT64_CONSTANT(5000000000),
   };
 }
 
@@ -93,7 +94,7 @@ oct_engine_new(oct_world *world, const oct_engine_config *config, GError **error
   e->n_domains = config->instance.parallel.data;
   e->page_tokens = config->instance.block_size * config->instance.parallel.decode_context;
   e->next_id = e->next_number = e->next_ticket = 1;
-  e->next_deadline_ns = OCT_TIME_NEVER;
+  e->next_deadline_ns = e->mask_due_ns = OCT_TIME_NEVER;
   e->now = world != NULL ? world->now_ns : 0;
   e->last_done_ns = 0;
   e->hash_key = (oct_hash_key){oct_mix64(config->seed), oct_mix64(config->seed + 1)};
@@ -124,6 +125,7 @@ oct_engine_free(oct_engine *e) {
   oct_engine_enter(e);
   if (e->instance != 0)
     oct_world_close(e->world, e->instance);
+  e->instance = 0;
   if (e->domains != NULL) /* else it was refused before it had any */
     oct_transfer_drop_all(e);
   e->draining = TRUE;
@@ -148,6 +150,7 @@ oct_engine_free(oct_engine *e) {
   g_free(e->label);
   g_free(e->devices);
   g_free(e->free_slots);
+  g_free(e->every_token);
   g_free(e->bucket_seqs);
   g_free(e->bucket_first);
   g_clear_pointer(&e->by_id, g_hash_table_unref);
@@ -255,11 +258,14 @@ opened(oct_engine *e, const oct_capabilities *c) {
   e->state = OCT_ENGINE_SERVING;
   e->last_done_ns = e->now;
   /* Accepted before this was known. */
-  for (oct_request *r = e->first; r != NULL && !c->adapters; r = r->next)
-    if (r->adapter != 0 && r->n_ended < r->n) {
+  for (oct_request *r = e->first; r != NULL; r = r->next) {
+    gboolean lacks = (r->adapter != 0 && !c->adapters) || (r->guided && !c->masks) ||
+                     (r->pooling != OCT_POOLING_NONE && !c->pooling);
+    if (lacks && r->n_ended < r->n) {
       oct_request_end(e, r, OCT_END_FAILED);
       oct_request_reap(e, r);
     }
+  }
 }
 
 void
@@ -291,7 +297,9 @@ oct_engine_event(oct_engine *e, const oct_event *event) {
   case OCT_EVENT_OPEN_PROGRESS:
     e->open_progress_ns = e->now;
     break;
-  case OCT_EVENT_MASK_WANTED: /* no request of this engine asks for one */
+  case OCT_EVENT_MASK_WANTED:
+    oct_mask_wanted(e, event->number, event->slice);
+    break;
   case OCT_EVENT_TIMER:
   case OCT_EVENT_WAKE:
     break;
@@ -330,9 +338,12 @@ static oct_time
 device_deadline(oct_engine *e, const char **what) {
   oct_time first = OCT_TIME_NEVER;
   gint64 limit = e->config.step_deadline_ns;
-  if (e->state == OCT_ENGINE_SERVING && limit > 0 && e->n_flights > 0) {
+  /* While it waits for a mask it is the mask that has a deadline. */
+  gboolean waits = e->n_wanted > 0 && e->config.mask_deadline_ns > 0;
+  if (e->state == OCT_ENGINE_SERVING && limit > 0 && e->n_flights > 0 && !waits) {
     *what = "a step has not ended by its deadline";
-    first = MAX(oct_flight_at(e, 0)->submit_ns, e->last_done_ns) + limit;
+    oct_time since = MAX(oct_flight_at(e, 0)->submit_ns, e->last_done_ns);
+    first = MAX(since, e->mask_progress_ns) + limit;
   }
   if (e->state == OCT_ENGINE_SERVING && limit > 0 && e->copies_out > 0 &&
       e->copy_progress_ns + limit < first) {
@@ -367,7 +378,7 @@ oct_time
 oct_engine_turn(oct_engine *e, oct_time now, oct_time horizon) {
   oct_engine_enter(e);
   e->now = MAX(e->now, now);
-  oct_time wake = time_out(e);
+  oct_time wake = MIN(time_out(e), oct_mask_time_out(e));
   const char *what = NULL;
   if (device_deadline(e, &what) <= e->now)
     oct_instance_lost(e, what);
@@ -381,7 +392,7 @@ oct_engine_turn(oct_engine *e, oct_time now, oct_time horizon) {
   }
   if (e->lost[0] != '\0')
     oct_instance_recover(e, e->lost_fatal);
-  wake = MIN(wake, device_deadline(e, &what));
+  wake = MIN(wake, MIN(device_deadline(e, &what), e->mask_due_ns));
   oct_engine_leave(e);
   return wake;
 }

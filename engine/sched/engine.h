@@ -71,17 +71,35 @@ typedef struct oct_request_record {
   gint64 longest_gap_ns; /* longest time between two tokens of one choice; 0 below two tokens */
 } oct_request_record;
 
-/* What the engine tells its owner, from within turn(), event(), cancel() and stop(). Either may be
- * NULL. From here oct_engine_submit(), oct_engine_cancel() and oct_engine_stop() may be called, of
- * this request or any other; no other function of this engine.
+/* What the engine tells its owner, from within turn(), event(), cancel(), stop() and mask(). Each
+ * may be NULL, mask() if no request is guided. From here oct_engine_submit(), oct_engine_cancel(),
+ * oct_engine_stop() and oct_engine_mask() may be called, of this request or any other; no other
+ * function of this engine. Arrays are borrowed for the call.
  */
 typedef struct oct_listener {
   void *user;
   /* New tokens of one choice; ids is NULL when the backend's tokens are not kept (carry_ids FALSE).
-   */
+   * logprobs[n][1 + n_logprobs], NULL unless the request has n_logprobs: per token its own, then
+   * the n_logprobs likeliest others, the likeliest first. They are of the model's own distribution,
+   * before bias, mask, penalties and temperature, as vLLM's raw_logprobs. */
   void (*tokens)(void *user, oct_request_id id, void *request_user, guint32 choice,
-                 const guint32 *ids, guint32 n, oct_time now);
+                 const guint32 *ids, const oct_logprob *logprobs, guint32 n, oct_time now);
   void (*ended)(void *user, const oct_request_record *record);
+  /* Prompt tokens [first, first + n) of a request with n_prompt_logprobs: logprobs[n][1 +
+   * n_prompt_logprobs], as above. In order, each from token 1 on exactly once (token 0 has none),
+   * whatever is computed again, all before its first tokens(). Once for all choices. */
+  void (*prompt_logprobs)(void *user, oct_request_id id, void *request_user, guint32 first,
+                          const oct_logprob *logprobs, guint32 n, oct_time now);
+  /* A guided request: the mask for output token number n_output of the choice is wanted; those
+   * before it have come through tokens(). It is answered with oct_engine_mask(), from within or
+   * later. After a preemption or fault the same one may be asked for again; an answer is good for
+   * whichever question. */
+  void (*mask)(void *user, oct_request_id id, void *request_user, guint32 choice, guint32 n_output,
+               oct_time now);
+  /* The vector of a request with `pooling`, before ended(): n is the model's hidden width; after
+   * the final norm, not normalised. */
+  void (*pooled)(void *user, oct_request_id id, void *request_user, const float *values, guint32 n,
+                 oct_time now);
 } oct_listener;
 
 typedef struct oct_engine_config {
@@ -106,6 +124,9 @@ typedef struct oct_engine_config {
   gint64 decode_gap_max_ns;
   gint64 step_deadline_ns; /* a step, or a copy, that takes longer has hung; 0 = none */
   gint64 open_deadline_ns; /* opening that tells of no progress for longer has hung; 0 = none */
+  /* A device that has waited so long for a mask waits no longer: the mask's request fails, the
+   * others of its step go on. 0 = none: whoever does not answer stops everybody. */
+  gint64 mask_deadline_ns;
   /* Times a request is run again after faults before it fails. A lost instance is reopened up to
    * once more often than that without a step that ends well in between. */
   guint32 retries_max;
@@ -137,13 +158,26 @@ typedef struct oct_request_params {
   guint64 salt;       /* prefix entries are shared only within equal salts (a tenant's cache) */
   guint64 seed;       /* sampling; 0 = from the engine's seed and the id */
   guint32 max_tokens; /* >= 1 */
-  guint32 min_tokens;
-  guint32 n; /* choices, 1..8 */
+  guint32 min_tokens; /* before there are so many, ends of sequence and stop tokens are not sampled
+                       */
+  guint32 n;          /* choices, 1..8 */
   gboolean ignore_eos;
   guint32 n_stop_tokens;
   guint32 stop_tokens[16];
   guint32 adapter;
-  guint8 n_logprobs;
+  guint8 n_logprobs; /* others beside each token's own, at most 20; 0 = not even that */
+  /* The same for prompt tokens. Needs carry_ids. What is wanted of the prompt is computed: no
+   * prefix hits there. */
+  guint8 n_prompt_logprobs;
+  guint32 n_logit_bias;             /* at most OCT_BIASES_MAX */
+  const oct_token_bias *logit_bias; /* -100 … 100, each token once; copied */
+  /* Each output token is sampled under a mask that the listener's mask() asks for. The step goes
+   * on meanwhile: what it waits for, at its end, is an answer that is late. */
+  gboolean guided;
+  /* Not NONE: no text but a vector. The prompt is computed, pooled() called, and the request ends
+   * as STOP without output. n must be 1; max_tokens is not looked at, and the prompt may fill
+   * max_model_len. */
+  oct_pooling pooling;
   /* Prefill and decode pools. A prefill request has export_cache, max_tokens 1 and n 1: what it
    * computed stays on its engine after it has ended by itself, until oct_engine_release_export()
    * or a lost instance. A decode request names it as import: its prompt is the prefill's prompt
@@ -186,6 +220,11 @@ gboolean oct_engine_cancel(oct_engine *engine, oct_request_id id, oct_time now);
 /* Ends one choice of a request as OCT_END_STOP: for stop strings, which the text layer finds. The
  * others go on. FALSE: no such live choice. */
 gboolean oct_engine_stop(oct_engine *engine, oct_request_id id, guint32 choice, oct_time now);
+/* Answers the listener's mask(): allowed tokens, token i in bit i % 64 of word i / 64; n_words is
+ * (vocabulary + 63) / 64. Copied. One that allows nothing fails the request. FALSE: it is not
+ * awaited (any more): the request or choice has ended, is to be computed again, or has it. */
+gboolean oct_engine_mask(oct_engine *engine, oct_request_id id, guint32 choice, guint32 n_output,
+                         const guint64 *bits, guint32 n_words, oct_time now);
 /* Hands over an event of this engine's instance. */
 void oct_engine_event(oct_engine *engine, const oct_event *event);
 /* Does all that is due at `now`. No input will come before `horizon` (the driver's next arrival or
@@ -221,6 +260,7 @@ typedef struct oct_engine_stats {
   guint64 recomputed_tokens, generated_tokens, zombie_slices;
   guint64 preemptions, offloads, reloads, offloaded_pages, reloaded_pages;
   guint64 exports, pulls, pulled_pages; /* caches left for others; taken from others */
+  guint64 masks, late_masks;            /* handed on; and those that the device had to wait for */
   guint64 snapshots_taken, snapshot_hits;
   guint64 hits_bound_by_state;    /* lookups whose pages reached further than their snapshot */
   guint64 faults[4];              /* by severity */

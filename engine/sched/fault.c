@@ -18,6 +18,7 @@ make_void(oct_engine *engine, oct_seq *seq, gboolean retry) {
     oct_request_end(engine, seq->request, OCT_END_FAILED);
     return;
   }
+  oct_mask_release(engine, seq);
   seq->retries++;
   seq->void_until = seq->last_step;
   seq->in_flight_out = 0;
@@ -76,6 +77,7 @@ step_failed(oct_engine *engine, const oct_fault *fault) {
   for (guint32 i = 0; i < f->n_slices; i++) {
     oct_seq *seq = f->slices[i].seq;
     seq->unfinished--;
+    oct_mask_step_ended(engine, seq, f->number);
     if (seq->state == OCT_SEQ_ENDED)
       oct_seq_leave(engine, seq);
     else if (f->number > seq->void_until)
@@ -98,7 +100,7 @@ oct_instance_lost(oct_engine *engine, const char *why) {
 /* Takes a sequence off the lost instance, as if it had never been admitted; its tokens stay. */
 static void
 unhook(oct_engine *engine, oct_seq *seq) {
-  seq->unfinished = 0;
+  seq->unfinished = seq->n_masks = 0;
   oct_seq_leave(engine, seq);
   seq->n_pages = seq->announced = seq->n_indexed = 0;
   memset(seq->first_live, 0, sizeof seq->first_live);
@@ -129,7 +131,8 @@ oct_instance_recover(oct_engine *engine, gboolean fatal) {
     oct_world_close(engine->world, engine->instance);
   engine->instance = 0;
   engine->n_flights = 0;
-  engine->copies_out = 0;
+  engine->copies_out = engine->n_wanted = 0;
+  engine->mask_due_ns = OCT_TIME_NEVER;
   engine->next_number = 1;
   engine->completed = 0;
   engine->decode_step_ns = 0;

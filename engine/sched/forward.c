@@ -30,7 +30,8 @@ domain_at_rest(const oct_engine *engine, const oct_kv_domain *d) {
 static guint64
 steps_ahead(const oct_engine *engine, const oct_seq *s) {
   if (s->state != OCT_SEQ_RUNNING || s->unfinished != 1 || s->in_flight_out != 1 ||
-      !oct_seq_decodes(s) || s->computed_max >= s->sched || s->n_out + 1 >= s->max_out)
+      !oct_seq_decodes(s) || s->request->guided || s->request->n_logprobs > 0 ||
+      s->computed_max >= s->sched || s->n_out + 1 >= s->max_out)
     return 0;
   guint64 k = s->max_out - s->n_out - 1;
   guint32 cut = oct_kv_next_cut(engine, s, s->sched);

@@ -42,6 +42,18 @@ typedef enum oct_seq_state {
 
 typedef struct oct_request oct_request;
 
+#define OCT_MASKS_MAX 2 /* of a sequence: slices that sample in unfinished steps */
+
+/* A slice whose token waits for a mask, or will. */
+typedef struct oct_mask_slice {
+  guint64 number;
+  guint32 slice;
+  guint32 n_output;   /* of the token */
+  gboolean asked;     /* the listener was */
+  oct_time wanted_ns; /* when the device began to wait, OCT_TIME_NEVER = it does not */
+  oct_time asked_ns;
+} oct_mask_slice;
+
 /* One choice of a request: what the scheduler schedules. */
 typedef struct oct_seq {
   oct_request *request;
@@ -55,6 +67,9 @@ typedef struct oct_seq {
   guint32 sched, done, target;
   guint32 n_out, in_flight_out, max_out;
   guint32 unfinished; /* steps in flight that name it */
+  /* Guided: slices in flight that sample, the oldest first, and have no mask yet (mask.c). */
+  guint32 n_masks;
+  oct_mask_slice masks[OCT_MASKS_MAX];
   guint32 copies;     /* transfers in flight that name it */
   guint64 last_step;  /* latest step that has a slice of it */
   guint64 epoch;      /* latest step that may touch its memory: copies included */
@@ -116,7 +131,13 @@ struct oct_request {
   oct_engine *import_engine; /* NULL = none, or not any more */
   oct_request_id import_id;
   guint32 oracle_tokens, adapter;
-  guint8 n_logprobs;
+  guint8 n_logprobs, n_prompt_logprobs;
+  guint32 n_scored; /* prompt tokens whose logprobs have been handed over, token 0 included */
+  gboolean guided;
+  oct_pooling pooling;
+  guint32 n_biases, n_stops;
+  oct_token_bias *biases;
+  guint32 *stops; /* min_tokens: ids that are not sampled until then */
   gint32 top_k;
   float temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
   oct_request *next, *prev; /* engine's list of live requests, in order of arrival */
@@ -153,7 +174,8 @@ typedef struct oct_kv_domain {
 typedef struct oct_flight_slice {
   oct_seq *seq;
   guint32 position, n_tokens;
-  gboolean samples;
+  guint32 n_scored; /* prompt tokens, from position + 1 on */
+  gboolean samples, pooled;
 } oct_flight_slice;
 
 /* A submitted step whose end has not been seen. */
@@ -238,12 +260,17 @@ struct oct_engine {
   oct_flight *plan;
   gboolean plan_preempted;
   /* What slots opened in it have put into its record, and what they may; each alone fits. */
-  guint32 history_used, history_max, changes_used, changes_max;
+  guint32 history_used, history_max, changes_used, changes_max, biases_used;
 
   char down_reason[96];
   char lost[96]; /* why the instance is lost; handled at the end of turn() and event() */
   gboolean lost_fatal;
   gboolean has_host, has_windows;
+
+  guint64 *every_token;      /* a mask that allows all; NULL until one is wanted */
+  guint32 n_wanted;          /* masks that the device waits for */
+  oct_time mask_progress_ns; /* when it last began or ended to */
+  oct_time mask_due_ns;      /* no slice has waited for its mask to its deadline before */
 
   oct_residency *residency; /* NULL: every expert is resident */
   GPtrArray *transfers;     /* oct_transfer, reused */
@@ -385,6 +412,23 @@ void oct_engine_leave(oct_engine *engine);
 /* Books of one finished step: histograms, estimates, log. Shared with forward.c. */
 void oct_step_account(oct_engine *engine, const oct_flight *flight, oct_time start_ns,
                       oct_time end_ns);
+
+/* ---- mask.c: guided requests */
+/* The step just submitted has the sequence's slice `index`, which samples. */
+void oct_mask_add(oct_seq *seq, guint64 number, guint32 index);
+/* Asks for the masks of the step that has just been submitted, where what is before is known. */
+void oct_mask_ask_step(oct_engine *engine, const oct_flight *flight);
+/* The sequence has taken a token: asks for the mask of its next slice in flight, if there is one.
+ */
+void oct_mask_ask(oct_engine *engine, oct_seq *seq);
+/* Step `number` has ended: nothing of it waits any more. */
+void oct_mask_step_ended(oct_engine *engine, oct_seq *seq, guint64 number);
+/* Nobody will answer: lets the sequence's slices in flight sample what they like. */
+void oct_mask_release(oct_engine *engine, oct_seq *seq);
+/* The device has begun to wait. */
+void oct_mask_wanted(oct_engine *engine, guint64 number, guint32 slice);
+/* Fails who has kept the device waiting; returns when the next one will have. */
+oct_time oct_mask_time_out(oct_engine *engine);
 
 /* ---- transfer.c */
 gboolean oct_transfer_offload(oct_engine *engine, oct_seq *seq);

@@ -286,6 +286,13 @@ longest_hit(oct_engine *engine, oct_seq *seq, oct_hit *hit) {
   const oct_kv_domain *d = &engine->domains[seq->domain];
   guint32 limit =
       (seq->target - (seq->target == seq->request->prompt || seq->n_out > 0)) / engine->page_tokens;
+  const oct_request *r = seq->request;
+  /* What is wanted of the prompt is computed: a mean of all of it; logprobs, of which the next is
+   * that of token n_scored, after token n_scored - 1. */
+  if (r->pooling == OCT_POOLING_MEAN)
+    return;
+  if (seq->choice == 0 && r->n_scored < r->prompt)
+    limit = MIN(limit, (r->n_scored - 1) / engine->page_tokens);
   guint32 run[OCT_GROUPS] = {0}; /* consecutive pages of the group that end here */
   for (guint32 i = 0; i < limit; i++) {
     oct_hash128 hash;

@@ -98,8 +98,10 @@ may_offload(const oct_engine *engine, const oct_seq *seq) {
       engine->first_state_group >= 0 && seq->restore[engine->first_state_group] != OCT_POOL_NONE;
   /* Copies begin at once: nothing that they read may be written by a step not submitted yet. */
   oct_assert(seq->epoch < engine->next_number);
+  /* A mean of hidden states goes with the slot. */
   return engine->config.preemption != OCT_PREEMPT_RECOMPUTE && !engine->policy->always_recompute &&
-         !seq->no_offload && !restores && seq->sched > 0;
+         !seq->no_offload && !restores && seq->sched > 0 &&
+         seq->request->pooling != OCT_POOLING_MEAN;
 }
 
 void
@@ -184,6 +186,7 @@ static gboolean
 record_takes(const oct_engine *engine, const oct_seq *seq) {
   guint32 history = history_tokens(seq), changes = opening_changes(engine, seq);
   return (engine->history_used == 0 || history <= engine->history_max - engine->history_used) &&
+         seq->request->n_biases <= OCT_STEP_BIASES_MAX - engine->biases_used &&
          (engine->changes_used == 0 || changes <= engine->changes_max - engine->changes_used);
 }
 
@@ -213,13 +216,23 @@ open_slot(oct_engine *engine, oct_seq *seq) {
                       .repetition_penalty = r->repetition_penalty,
                       .presence_penalty = r->presence_penalty,
                       .frequency_penalty = r->frequency_penalty,
-                      .history = OCT_NO_INDEX};
+                      .history = OCT_NO_INDEX,
+                      .biases = OCT_NO_INDEX,
+                      .stops = OCT_NO_INDEX,
+                      .n_biases = r->n_biases,
+                      .n_stops = r->n_stops,
+                      .min_tokens = r->n_stops > 0 ? r->min_tokens : 0};
   engine->changes_used += opening_changes(engine, seq);
   o->n_history = history_tokens(seq);
   if (o->n_history > 0) {
     engine->history_used += o->n_history;
     o->history = oct_step_add_tokens(engine->builder, seq->ids, o->n_history, NULL);
   }
+  engine->biases_used += r->n_biases;
+  if (r->n_biases > 0)
+    o->biases = oct_step_add_biases(engine->builder, r->biases, r->n_biases);
+  if (r->n_stops > 0)
+    o->stops = oct_step_add_tokens(engine->builder, r->stops, r->n_stops, NULL);
 }
 
 static void
@@ -259,6 +272,24 @@ announce(oct_engine *engine, oct_seq *seq) {
   seq->announced = seq->n_pages;
 }
 
+/* What a prompt's slice is computed for besides its cache: logprobs that have not been handed over
+ * yet, a pooled vector. */
+static void
+want_of_prompt(oct_slice *s, oct_flight_slice *fs, const oct_seq *seq) {
+  const oct_request *r = seq->request;
+  gboolean last = fs->position + fs->n_tokens == seq->target;
+  if (r->pooling == OCT_POOLING_MEAN || (r->pooling == OCT_POOLING_LAST && last))
+    s->pooling = (guint8)r->pooling;
+  fs->pooled = s->pooling != OCT_POOLING_NONE && last;
+  if (fs->pooled)
+    s->flags |= OCT_SLICE_POOLED;
+  guint32 n = fs->n_tokens - fs->samples;
+  if (seq->choice != 0 || r->n_scored == r->prompt || n == 0 || fs->position + n < r->n_scored)
+    return;
+  s->n_prompt_logprobs = r->n_prompt_logprobs;
+  fs->n_scored = n;
+}
+
 /* Adds `n` tokens of the sequence from `sched` on. Its pages are there. */
 static void
 add_slice(oct_engine *engine, oct_seq *seq, guint32 n, gboolean samples, gboolean prefill) {
@@ -271,7 +302,8 @@ add_slice(oct_engine *engine, oct_seq *seq, guint32 n, gboolean samples, gboolea
                    .domain = (guint16)seq->domain,
                    .sample = samples ? OCT_SAMPLE_LAST : OCT_SAMPLE_NONE,
                    .n_logprobs = samples ? seq->request->n_logprobs : 0,
-                   .flags = prefill ? OCT_SLICE_PREFILL : 0,
+                   .flags = (prefill ? OCT_SLICE_PREFILL : 0) |
+                            (samples && seq->request->guided ? OCT_SLICE_NEEDS_MASK : 0),
                    .adapter = seq->request->adapter,
                    .n_tokens = n,
                    .tokens = OCT_NO_INDEX,
@@ -285,11 +317,13 @@ add_slice(oct_engine *engine, oct_seq *seq, guint32 n, gboolean samples, gboolea
     s->source = OCT_SOURCE_ABSENT;
   if (engine->config.instance.check_tags)
     s->tag = oct_seq_tag(engine, seq, seq->sched);
-  if (s->source == OCT_SOURCE_IDS)
-    s->tokens = oct_step_add_tokens(engine->builder, seq->ids + seq->sched, n, NULL);
   oct_flight *f = engine->plan;
-  f->slices[f->n_slices++] =
-      (oct_flight_slice){.seq = seq, .position = seq->sched, .n_tokens = n, .samples = samples};
+  oct_flight_slice *fs = &f->slices[f->n_slices++];
+  *fs = (oct_flight_slice){.seq = seq, .position = seq->sched, .n_tokens = n, .samples = samples};
+  if (prefill)
+    want_of_prompt(s, fs, seq);
+  if (s->source == OCT_SOURCE_IDS)
+    s->tokens = oct_step_add_tokens(engine->builder, seq->ids + seq->sched, oct_slice_ids(s), NULL);
   f->n_tokens += n;
   if (!prefill)
     f->n_decode++;
@@ -297,6 +331,8 @@ add_slice(oct_engine *engine, oct_seq *seq, guint32 n, gboolean samples, gboolea
   seq->sampled |= samples;
   seq->sched += n;
   seq->in_flight_out += samples;
+  if ((s->flags & OCT_SLICE_NEEDS_MASK) != 0)
+    oct_mask_add(seq, step, f->n_slices - 1);
   seq->unfinished++;
   seq->last_step = seq->epoch = step;
   engine->tokens_left -= n;
@@ -491,8 +527,9 @@ oct_plan_prefill(oct_engine *engine, oct_seq *seq) {
   guint32 n = chunk_tokens(engine, seq);
   if (!make_room(engine, seq, seq->sched + n))
     return 0;
-  gboolean last = seq->sched + n == seq->target && seq->request->forked;
-  add_slice(engine, seq, n, last, TRUE);
+  gboolean samples = seq->sched + n == seq->target && seq->request->forked &&
+                     seq->request->pooling == OCT_POOLING_NONE;
+  add_slice(engine, seq, n, samples, TRUE);
   return n;
 }
 
@@ -535,7 +572,7 @@ oct_plan_step(oct_engine *engine) {
   f->number = engine->next_number;
   f->submit_ns = engine->now;
   f->n_slices = f->n_tokens = f->n_decode = 0;
-  engine->history_used = engine->changes_used = 0;
+  engine->history_used = engine->changes_used = engine->biases_used = 0;
   engine->plan = f;
   engine->plan_preempted = FALSE;
   oct_step_begin(engine->builder, f->number, (guint16)engine->n_domains);
@@ -557,5 +594,7 @@ oct_plan_step(oct_engine *engine) {
   if (submit != OCT_SUBMIT_OK)
     oct_instance_lost(engine, submit == OCT_SUBMIT_FULL ? "the backend is full below its depth"
                                                         : error->message);
-  return submit == OCT_SUBMIT_OK;
+  else
+    oct_mask_ask_step(engine, f);
+  return engine->lost[0] == '\0';
 }

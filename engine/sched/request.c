@@ -63,7 +63,9 @@ oct_seq_new(oct_engine *engine, oct_request *request, guint32 choice) {
   seq->slot = OCT_NO_INDEX;
   seq->run_index = seq->heap_index = OCT_NO_INDEX;
   seq->target = request->n > 1 && choice == 0 ? request->prompt - 1 : request->prompt;
-  seq->max_out = MIN(request->max_tokens, engine->config.max_model_len - request->prompt);
+  seq->max_out = request->pooling != OCT_POOLING_NONE
+                     ? 0
+                     : MIN(request->max_tokens, engine->config.max_model_len - request->prompt);
   seq->weight = choice == 0 ? request->n : 1;
   seq->tag = OCT_TAG_EMPTY;
   seq->first_token_ns = seq->last_token_ns = -1;
@@ -104,6 +106,19 @@ seq_free(oct_seq *seq) {
   g_free(seq);
 }
 
+/* What min_tokens keeps from being sampled: as vLLM, every end of sequence too. */
+static void
+note_stops(const oct_engine *engine, oct_request *r) {
+  if (r->min_tokens == 0)
+    return;
+  r->n_stops = engine->spec->n_eos_tokens + r->n_stop_tokens;
+  r->stops = g_new(guint32, MAX(r->n_stops, 1));
+  for (guint32 i = 0; i < engine->spec->n_eos_tokens; i++)
+    r->stops[i] = engine->spec->eos_tokens[i];
+  for (guint32 i = 0; i < r->n_stop_tokens; i++)
+    r->stops[engine->spec->n_eos_tokens + i] = r->stop_tokens[i];
+}
+
 oct_request *
 oct_request_new(oct_engine *engine, const oct_request_params *params) {
   oct_request *r = g_new0(oct_request, 1);
@@ -136,6 +151,13 @@ oct_request_new(oct_engine *engine, const oct_request_params *params) {
   r->oracle_tokens = params->oracle_tokens;
   r->adapter = params->adapter;
   r->n_logprobs = params->n_logprobs;
+  r->n_prompt_logprobs = params->n_prompt_logprobs;
+  r->n_scored = params->n_prompt_logprobs > 0 ? 1 : r->prompt;
+  r->guided = params->guided;
+  r->pooling = params->pooling;
+  r->n_biases = params->n_logit_bias;
+  r->biases = g_memdup2(params->logit_bias, params->n_logit_bias * sizeof *params->logit_bias);
+  note_stops(engine, r);
   r->top_k = params->top_k;
   r->temperature = params->temperature;
   r->top_p = params->top_p;
@@ -164,6 +186,8 @@ oct_request_free(oct_request *r) {
   for (guint32 c = 0; c < r->n; c++)
     seq_free(r->seqs[c]);
   g_free(r->page_ids);
+  g_free(r->biases);
+  g_free(r->stops);
   g_free(r);
 }
 

@@ -38,7 +38,7 @@ penalised(const oct_sampling *s, float logit, uint32_t count) {
 
 /* Fills in what may be sampled; -1 when a logit is no number. */
 static int64_t
-collect(const oct_sampling *s, const oct_sample_input *in, candidate *to) {
+collect(const oct_sampling *s, const oct_sample_input *in, uint32_t n_suppressed, candidate *to) {
   for (uint32_t t = 0; t < in->vocab; t++) {
     if (isnan(in->logits[t]) || in->logits[t] == INFINITY)
       return -1;
@@ -47,6 +47,9 @@ collect(const oct_sampling *s, const oct_sample_input *in, candidate *to) {
   for (uint32_t i = 0; i < in->n_biases; i++)
     if (in->biases[i].token < in->vocab)
       to[in->biases[i].token].logprob += in->biases[i].bias;
+  for (uint32_t i = 0; i < n_suppressed; i++)
+    if (in->suppressed[i] < in->vocab)
+      to[in->suppressed[i]].logprob = -INFINITY;
   uint32_t n = 0;
   for (uint32_t t = 0; t < in->vocab; t++) {
     if (in->mask != NULL && (in->mask[t / 64] >> (t % 64) & 1) == 0)
@@ -160,7 +163,9 @@ draw_of_top(const oct_sampling *s, candidate *c, uint32_t n, double uniform) {
 
 uint32_t
 oct_ref_sample(const oct_sampling *s, const oct_sample_input *in, candidate *c) {
-  int64_t found = collect(s, in, c);
+  int64_t found = collect(s, in, in->n_suppressed, c);
+  if (found == 0 && in->n_suppressed > 0)
+    found = collect(s, in, 0, c);
   if (found <= 0)
     return OCT_REF_NO_TOKEN;
   uint32_t n = (uint32_t)found, best = best_of(c, n);

@@ -13,7 +13,7 @@ static oct_step_result *
 new_result(void) {
   guint32 slices = sizeof(oct_step_result), tokens = slices + 2 * sizeof(oct_slice_result);
   guint32 logprobs = tokens + 8, experts = logprobs + 3 * sizeof(oct_logprob);
-  guint32 bytes = experts + sizeof(oct_expert_use);
+  guint32 floats = experts + sizeof(oct_expert_use), bytes = floats + 4 * sizeof(float);
   oct_step_result *r = g_malloc0(bytes);
   *r = (oct_step_result){.bytes = bytes,
                          .n_slices = 2,
@@ -24,18 +24,23 @@ new_result(void) {
                          .logprobs = logprobs,
                          .n_experts = 1,
                          .experts = experts,
+                         .n_floats = 4,
+                         .floats = floats,
                          .start_ns = 10,
                          .end_ns = 20,
                          .part_ns = {1, 2, 3, 4, 0, 0}};
   oct_slice_result *s = (oct_slice_result *)(void *)((guint8 *)r + slices);
-  s[0] = (oct_slice_result){.n_accepted = 1, .tokens = 0, .logprobs = 0};
-  s[1] = (oct_slice_result){.flags = OCT_RESULT_FAILED, .tokens = 1, .logprobs = OCT_NO_INDEX};
+  s[0] = (oct_slice_result){.n_accepted = 1, .tokens = 0, .logprobs = 0, .floats = 0};
+  s[1] = (oct_slice_result){
+      .flags = OCT_RESULT_FAILED, .tokens = 1, .logprobs = OCT_NO_INDEX, .floats = OCT_NO_INDEX};
   *(guint32 *)(void *)((guint8 *)r + tokens) = 77;
   oct_logprob *l = (oct_logprob *)(void *)((guint8 *)r + logprobs);
   for (guint32 i = 0; i < 3; i++)
     l[i] = (oct_logprob){77 + i, -0.5f * (float)(i + 1)};
   *(oct_expert_use *)(void *)((guint8 *)r + experts) =
       (oct_expert_use){.layer = 2, .expert = 5, .tokens = 9, .missed = 1};
+  for (guint32 i = 0; i < 4; i++)
+    ((float *)(void *)((guint8 *)r + floats))[i] = 0.25f * (float)i;
   return r;
 }
 
@@ -143,6 +148,10 @@ wrong_events_are_refused(void) {
   assert_event_refused(done, IN_SLICE(1, tokens), &huge, 4, "result.slices[1]");
   assert_event_refused(done, IN_SLICE(1, flags), &huge, 4, "result.slices[1].flags");
   assert_event_refused(done, IN_SLICE(0, logprobs), &nine, 4, "result.slices[0].logprobs is 9");
+  assert_event_refused(done, IN_RESULT(n_floats), &huge, 4, "result.n_floats");
+  assert_event_refused(done, IN_RESULT(floats), &zero, 4, "result.floats is 0");
+  assert_event_refused(done, IN_SLICE(0, floats), &nine, 4, "result.slices[0].floats is 9");
+  assert_event_refused(done, IN_SLICE(1, reserved), &nine, 4, "reserved 9");
 }
 
 static void

@@ -31,11 +31,12 @@ add_slice(oct_step_builder *b, guint32 slot, guint16 domain, guint8 source, guin
   return s;
 }
 
-/* Slices 0: prefill of 5 ids with 3 logprobs, 1: decode after what was accepted; of domain 1,
- * slices 2: verify of 2 drafts, 3: simulated decode under a mask. */
+/* Slices 0: prefill of 5 ids with 3 logprobs and 4 of the prompt, 1: decode after what was
+ * accepted; of domain 1, slices 2: verify of 2 drafts, 3: simulated decode under a mask. */
 static const oct_step *
 build_rich(oct_step_builder *b) {
-  static const guint32 drafts[] = {7, 8}, history[] = {9, 10};
+  static const guint32 drafts[] = {7, 8}, history[] = {9, 10}, stops[] = {11, FIXTURE_EOS};
+  static const oct_token_bias biases[] = {{12, -100}, {13, 0.5f}};
   guint32 *room;
   oct_step_begin(b, 7, 2);
   guint32 prompt_at = oct_step_add_tokens(b, NULL, 5, &room);
@@ -43,9 +44,11 @@ build_rich(oct_step_builder *b) {
     room[i] = 100 + i;
   guint32 drafts_at = oct_step_add_tokens(b, drafts, 2, NULL);
   guint32 history_at = oct_step_add_tokens(b, history, 2, NULL);
+  guint32 stops_at = oct_step_add_tokens(b, stops, 2, NULL);
   oct_slice *s = add_slice(b, 3, 0, OCT_SOURCE_IDS, 5, 0);
   s->tokens = prompt_at;
   s->n_logprobs = 3;
+  s->n_prompt_logprobs = 4;
   s->flags = OCT_SLICE_PREFILL;
   s->tag = OCT_TAG_EMPTY;
   s = add_slice(b, 4, 0, OCT_SOURCE_DEVICE, 1, OCT_POSITION_AFTER);
@@ -62,6 +65,11 @@ build_rich(oct_step_builder *b) {
   open->prompt_tokens = 5;
   open->history = history_at;
   open->n_history = 2;
+  open->stops = stops_at;
+  open->n_stops = 2;
+  open->min_tokens = 4;
+  open->biases = oct_step_add_biases(b, biases, 2);
+  open->n_biases = 2;
   open->oracle_tokens = 10;
   open->eos_token = FIXTURE_EOS;
   open = oct_step_add_open(b);
@@ -128,6 +136,7 @@ typedef enum place {
   SLICE,
   TOKEN,
   OPEN,
+  BIAS,
   CHANGE,
   COPY,
   EXPERT,
@@ -159,12 +168,13 @@ typedef struct corruption {
 #define F_INFINITE 0x7f800000u
 #define F_MINUS_1  0xbf800000u
 #define F_2        0x40000000u
+#define F_101      0x42ca0000u
 
 static const corruption corruptions[] = {
     BAD_HEADER(bytes, 0),
-    BAD_HEADER(bytes, 71),
+    BAD_HEADER(bytes, 79),
     BAD_HEADER(bytes, G_MAXUINT32),
-    BAD_HEADER(abi, 2),
+    BAD_HEADER(abi, OCT_BACKEND_ABI + 1),
     BAD(HEADER, oct_step, 0, n_domains, 0, "step.bytes"),
     BAD(HEADER, oct_step, 0, n_domains, 1, "step.bytes"),
     BAD_HEADER(n_domains, 65),
@@ -172,14 +182,18 @@ static const corruption corruptions[] = {
     BAD_HEADER(n_slices, OCT_STEP_SLICES_MAX + 1),
     BAD(HEADER, oct_step, 0, n_slices, 3, "step.tokens"),
     BAD_HEADER(slices, 0),
-    BAD_HEADER(slices, 76),
+    BAD_HEADER(slices, 84),
     BAD_HEADER(slices, G_MAXUINT32),
-    BAD_HEADER(n_tokens, OCT_STEP_TOKENS_MAX + 1),
-    BAD_HEADER(n_tokens, OCT_STEP_TOKENS_MAX),
+    BAD_HEADER(n_tokens, OCT_STEP_IDS_MAX + 1),
+    BAD_HEADER(n_tokens, OCT_STEP_IDS_MAX),
     BAD_HEADER(tokens, 4),
     BAD_HEADER(n_opens, OCT_STEP_SLICES_MAX + 1),
-    BAD(HEADER, oct_step, 0, n_opens, 1, "step.changes"),
+    BAD(HEADER, oct_step, 0, n_opens, 1, "step.biases"),
     BAD_HEADER(opens, 0),
+    BAD_HEADER(n_biases, OCT_STEP_BIASES_MAX + 1),
+    BAD_HEADER(n_biases, OCT_STEP_BIASES_MAX),
+    BAD(HEADER, oct_step, 0, n_biases, 1, "step.changes"),
+    BAD_HEADER(biases, 8),
     BAD_HEADER(n_changes, OCT_STEP_CHANGES_MAX + 1),
     BAD_HEADER(n_changes, OCT_STEP_CHANGES_MAX),
     BAD_HEADER(changes, 1u << 31),
@@ -196,24 +210,30 @@ static const corruption corruptions[] = {
     BAD_SLICE(2, domain, 2),
     BAD_SLICE(0, source, 3),
     BAD(SLICE, oct_slice, 0, source, OCT_SOURCE_DEVICE, "slices[0].n_tokens"),
-    BAD(SLICE, oct_slice, 0, source, OCT_SOURCE_ABSENT, "slices[0].tokens"),
+    BAD(SLICE, oct_slice, 0, source, OCT_SOURCE_ABSENT, "slices[0].n_prompt_logprobs"),
+    BAD(SLICE, oct_slice, 3, source, OCT_SOURCE_IDS, "slices[3].tokens"),
     BAD(SLICE, oct_slice, 1, source, OCT_SOURCE_IDS, "slices[1].position"),
     BAD_SLICE(0, sample, 3),
     BAD(SLICE, oct_slice, 0, sample, OCT_SAMPLE_NONE, "slices[0].n_logprobs"),
     BAD(SLICE, oct_slice, 3, sample, OCT_SAMPLE_NONE, "slices[3].flags"),
     BAD(SLICE, oct_slice, 2, sample, OCT_SAMPLE_LAST, "slices[2].flags"),
-    BAD_SLICE(0, flags, 8),
+    BAD_SLICE(0, flags, 16),
+    BAD(SLICE, oct_slice, 1, flags, OCT_SLICE_POOLED, "slices[1].flags"),
     BAD_SLICE(0, flags, 255),
     BAD_SLICE(2, flags, OCT_SLICE_VERIFY | OCT_SLICE_PREFILL),
     BAD(SLICE, oct_slice, 2, flags, 0, "slices[2].n_tokens"),
-    BAD_SLICE(0, reserved, 1),
+    BAD_SLICE(1, n_prompt_logprobs, 1), /* not from ids */
+    BAD_SLICE(2, n_prompt_logprobs, 1),
+    BAD_SLICE(0, pooling, 3),
+    BAD(SLICE, oct_slice, 0, pooling, OCT_POOLING_MEAN, "slices[0].n_prompt_logprobs"),
+    BAD_SLICE(1, pooling, OCT_POOLING_LAST), /* it samples */
     BAD_SLICE(0, n_tokens, 0),
     BAD_SLICE(0, n_tokens, 513),
     BAD_SLICE(0, n_tokens, G_MAXUINT32),
     BAD(SLICE, oct_slice, 0, n_tokens, 4, "domains[0].n_tokens"),
     BAD_SLICE(2, n_tokens, OCT_VERIFY_TOKENS_MAX + 1),
-    BAD_SLICE(0, tokens, 5),
-    BAD_SLICE(0, tokens, 10),
+    BAD_SLICE(0, tokens, 7),
+    BAD_SLICE(0, tokens, 12),
     BAD_SLICE(0, tokens, OCT_NO_INDEX),
     BAD_SLICE(1, tokens, 0),
     BAD_SLICE(0, position, FIXTURE_POSITION - 4),
@@ -225,13 +245,16 @@ static const corruption corruptions[] = {
     {TOKEN, 0, 0, 4, FIXTURE_VOCAB, "slices[0].tokens"},
     {TOKEN, 6, 0, 4, G_MAXUINT32, "slices[2].tokens"},
     {TOKEN, 8, 0, 4, FIXTURE_VOCAB, "opens[0].history"},
-    {TOKEN, 9, 0, 4, 1, "step.tokens"}, /* the padding after nine ids */
+    {TOKEN, 10, 0, 4, FIXTURE_VOCAB, "opens[0].stops"},
+    {TOKEN, 11, 0, 4, 1, "step.tokens"}, /* the padding after eleven ids */
+    {BIAS, 0, 0, 4, FIXTURE_VOCAB, "opens[0].biases"},
+    {BIAS, 1, 4, 4, F_NAN, "opens[0].biases"},
+    {BIAS, 1, 4, 4, F_101, "opens[0].biases"},
     BAD_OPEN(0, slot, 32),
     BAD_OPEN(1, slot, 3),
     BAD_OPEN(0, domain, 2),
     BAD_OPEN(0, reserved, 1),
     BAD(OPEN, oct_slot_open, 0, reserved2, 1, "opens[0].reserved"),
-    BAD(OPEN, oct_slot_open, 0, reserved3, 1, "opens[0].reserved"),
     BAD_OPEN(0, prompt_tokens, 0),
     BAD_OPEN(0, prompt_tokens, FIXTURE_POSITION + 1),
     BAD_OPEN(0, eos_token, FIXTURE_VOCAB),
@@ -249,11 +272,20 @@ static const corruption corruptions[] = {
     BAD_OPEN(0, repetition_penalty, F_INFINITE),
     BAD_OPEN(0, presence_penalty, F_NAN),
     BAD_OPEN(0, frequency_penalty, F_INFINITE),
-    BAD_OPEN(0, history, 8),
+    BAD_OPEN(0, history, 10),
     BAD_OPEN(0, history, OCT_NO_INDEX),
     BAD_OPEN(1, history, 0),
     BAD(OPEN, oct_slot_open, 0, n_history, 0, "opens[0].history"),
     BAD(OPEN, oct_slot_open, 0, n_history, G_MAXUINT32, "opens[0].history"),
+    BAD_OPEN(0, biases, 1),
+    BAD_OPEN(0, biases, OCT_NO_INDEX),
+    BAD_OPEN(1, biases, 0),
+    BAD(OPEN, oct_slot_open, 0, n_biases, 3, "opens[0].biases"),
+    BAD_OPEN(0, n_biases, OCT_BIASES_MAX + 1),
+    BAD_OPEN(0, stops, 10),
+    BAD_OPEN(1, stops, 0),
+    BAD(OPEN, oct_slot_open, 0, n_stops, G_MAXUINT32, "opens[0].stops"),
+    BAD_OPEN(0, min_tokens, FIXTURE_POSITION + 1),
     BAD_CHANGE(0, slot, 32),
     BAD_CHANGE(0, group, 3),
     BAD_CHANGE(0, op, 2),
@@ -307,6 +339,8 @@ place_of(oct_step *step, const corruption *c) {
     return base + step->tokens + c->item * sizeof(guint32);
   case OPEN:
     return base + step->opens + c->item * sizeof(oct_slot_open) + c->offset;
+  case BIAS:
+    return base + step->biases + c->item * sizeof(oct_token_bias) + c->offset;
   case CHANGE:
     return base + step->changes + c->item * sizeof(oct_page_change) + c->offset;
   case COPY:
@@ -342,7 +376,7 @@ is_free_word(const oct_step *step, guint32 at) {
     gboolean after = (at - step->slices) / sizeof(oct_slice) == 1; /* whose tag is not known */
     return in == offsetof(oct_slice, adapter) || (in >= offsetof(oct_slice, tag) && !after);
   }
-  if (at >= step->opens && at < step->changes) {
+  if (at >= step->opens && at < step->biases) {
     guint32 in = (at - step->opens) % sizeof(oct_slot_open);
     return (in >= offsetof(oct_slot_open, key) && in < offsetof(oct_slot_open, prompt_tokens)) ||
            in == offsetof(oct_slot_open, oracle_tokens);

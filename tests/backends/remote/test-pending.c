@@ -52,10 +52,11 @@ good_result(void) {
                .n_logprobs = 3,
                .logprobs = offsetof(result, logprobs),
                .experts = offsetof(result, experts),
+               .floats = offsetof(result, experts),
                .end_ns = 10},
-      .slices = {{.n_accepted = 1, .tokens = 0, .logprobs = 0},
-                 {.n_accepted = 2, .tokens = 1, .logprobs = OCT_NO_INDEX},
-                 {.n_accepted = 1, .tokens = 3, .logprobs = OCT_NO_INDEX}},
+      .slices = {{.n_accepted = 1, .tokens = 0, .logprobs = 0, .floats = OCT_NO_INDEX},
+                 {.n_accepted = 2, .tokens = 1, .logprobs = OCT_NO_INDEX, .floats = OCT_NO_INDEX},
+                 {.n_accepted = 1, .tokens = 3, .logprobs = OCT_NO_INDEX, .floats = OCT_NO_INDEX}},
       .tokens = {11, 12, 13, 14},
   };
 }
@@ -90,7 +91,8 @@ right_events_are_believed(void) {
   assert_result(&r, NULL);
   assert_event(&(oct_event){.kind = OCT_EVENT_COPY_DONE, .number = 7}, NULL);
   assert_event(&(oct_event){.kind = OCT_EVENT_MASK_WANTED, .number = 1, .slice = 2}, NULL);
-  r.slices[0] = (oct_slice_result){.flags = OCT_RESULT_FAILED, .logprobs = OCT_NO_INDEX};
+  r.slices[0] = (oct_slice_result){
+      .flags = OCT_RESULT_FAILED, .logprobs = OCT_NO_INDEX, .floats = OCT_NO_INDEX};
   assert_result(&r, NULL);
 }
 
@@ -114,6 +116,8 @@ wrong_results_are_not(void) {
   WRONG(r.slices[0].logprobs = OCT_NO_INDEX, "other logprobs");
   WRONG(r.slices[0].logprobs = 1, "other logprobs");
   WRONG(r.slices[1].logprobs = 0, "other logprobs");
+  WRONG(r.logprobs[2].token = FIXTURE_VOCAB, "outside the vocabulary");
+  WRONG(r.slices[2].floats = 0, "another pooled vector");
   WRONG((r.head.n_experts = 1, r.experts[0].layer = 4), "an expert that is not there");
   WRONG((r.head.n_experts = 1, r.experts[0].layer = 0), "an expert that is not there");
 #undef WRONG

@@ -18,7 +18,7 @@ fail(rig *r, const char *what) {
 
 static void
 on_tokens(void *user, oct_request_id id, void *request_user, guint32 choice, const guint32 *ids,
-          guint32 n, oct_time now) {
+          const oct_logprob *logprobs, guint32 n, oct_time now) {
   rig *r = user;
   rig_request *q = request_user;
   if (q->n_ends > 0 || (q->id != 0 && q->id != id) || now < r->now)

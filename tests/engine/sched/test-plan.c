@@ -65,23 +65,26 @@ test_length_stop(void) {
   }
 }
 
-/* A stop token ends like the end of sequence; neither does before min_tokens. */
+/* A stop token ends like the end of sequence; neither is sampled before min_tokens. */
 static void
 test_min_tokens(void) {
   scene plain;
   scene_init(&plain, "llama", 64, 0);
   rig_request *p = scene_ask(&plain, 1, 20, 20);
   scene_run(&plain);
-  for (guint32 min = 0; min <= 12; min += 6) {
+  guint32 stop = g_array_index(p->tokens[0], guint32, 5);
+  for (guint32 min = 5; min <= 20; min++) {
     scene s;
     scene_init(&s, "llama", 64, 0);
     rig_request *q = scene_ask(&s, 1, 20, 20);
     q->params.n_stop_tokens = 1;
-    q->params.stop_tokens[0] = g_array_index(p->tokens[0], guint32, 5);
+    q->params.stop_tokens[0] = stop;
     q->params.min_tokens = min;
     scene_run(&s);
-    g_assert_cmpint(q->record.reason, ==, min <= 6 ? OCT_END_STOP : OCT_END_LENGTH);
-    g_assert_cmpuint(q->record.output_tokens, ==, min <= 6 ? 6 : 20);
+    g_assert_cmpint(q->record.reason, ==, min <= 5 ? OCT_END_STOP : OCT_END_LENGTH);
+    g_assert_cmpuint(q->record.output_tokens, ==, min <= 5 ? 6 : 20);
+    for (guint32 i = 0; i < 20 && min > 5; i++)
+      g_assert_cmpuint(g_array_index(q->tokens[0], guint32, i), !=, stop);
     scene_clear(&s);
   }
   scene_clear(&plain);
