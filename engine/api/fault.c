@@ -1,0 +1,122 @@
+#include "engine/api/fault.h"
+
+#include "engine/api/json-out.h"
+#include "engine/base/assert.h"
+#include "engine/base/error.h"
+#include "engine/sched/engine.h"
+#include "engine/text/error.h"
+
+#define BUSY_RETRY_S 1u
+
+gboolean
+oct_api_refuse(oct_api_fault *fault, guint status, const char *param, const char *format, ...) {
+  oct_assert(fault->status == 0 && status >= 400);
+  va_list arguments;
+  va_start(arguments, format);
+  *fault = (oct_api_fault){
+      .status = status, .param = g_strdup(param), .message = g_strdup_vprintf(format, arguments)};
+  va_end(arguments);
+  if (status == 429 || status == 503)
+    fault->retry_after_s = BUSY_RETRY_S;
+  return FALSE;
+}
+
+static guint
+status_of(const GError *error) {
+  if (error->domain == OCT_TEXT_ERROR)
+    return error->code == OCT_TEXT_ERROR_FORMAT ? 500 : 400;
+  if (error->domain == OCT_BASE_ERROR)
+    return error->code == OCT_BASE_ERROR_LIMIT    ? 400
+           : error->code == OCT_BASE_ERROR_MEMORY ? 503
+                                                  : 500;
+  if (error->domain == OCT_ENGINE_ERROR)
+    switch ((oct_engine_error)error->code) {
+    case OCT_ENGINE_ERROR_INVALID:
+    case OCT_ENGINE_ERROR_TOO_LONG:
+      return 400;
+    case OCT_ENGINE_ERROR_BUSY:
+      return 429;
+    case OCT_ENGINE_ERROR_DOWN:
+      return 503;
+    case OCT_ENGINE_ERROR_CONFIG:
+    default:
+      return 500;
+    }
+  return 500;
+}
+
+gboolean
+oct_api_refuse_error(oct_api_fault *fault, const char *param, GError *error) {
+  guint status = status_of(error);
+  /* What failed inside is for the log, not for the client. */
+  oct_api_refuse(fault, status, param, "%s", status == 500 ? "internal error" : error->message);
+  if (g_error_matches(error, OCT_ENGINE_ERROR, OCT_ENGINE_ERROR_TOO_LONG))
+    fault->code = "context_length_exceeded";
+  g_error_free(error);
+  return FALSE;
+}
+
+void
+oct_api_fault_clear(oct_api_fault *fault) {
+  g_free(fault->param);
+  g_free(fault->message);
+  *fault = (oct_api_fault){.status = 0};
+}
+
+const char *
+oct_api_fault_type(const oct_api_fault *fault) {
+  switch (fault->status) {
+  case 401:
+    return "authentication_error";
+  case 403:
+    return "permission_error";
+  case 404:
+    return "not_found_error";
+  case 429:
+    return "rate_limit_error";
+  case 503:
+    return "service_unavailable_error";
+  default:
+    return fault->status >= 500 ? "server_error" : "invalid_request_error";
+  }
+}
+
+void
+oct_api_fault_write(const oct_api_fault *fault, GString *out) {
+  oct_json json = OCT_JSON_INIT(out);
+  oct_json_open(&json, '{');
+  oct_json_key(&json, "error");
+  oct_json_open(&json, '{');
+  oct_json_put_string(&json, "message", fault->message);
+  oct_json_put_string(&json, "type", oct_api_fault_type(fault));
+  oct_json_put_string(&json, "param", fault->param);
+  oct_json_put_string(&json, "code", fault->code);
+  oct_json_close(&json, '}');
+  oct_json_close(&json, '}');
+}
+
+static const char *
+anthropic_type(const oct_api_fault *fault) {
+  switch (fault->status) {
+  case 413:
+    return "request_too_large";
+  case 503:
+    return "overloaded_error";
+  default:
+    return fault->status >= 500 ? "api_error" : oct_api_fault_type(fault);
+  }
+}
+
+void
+oct_api_fault_write_anthropic(const oct_api_fault *fault, const char *request_id, GString *out) {
+  oct_json json = OCT_JSON_INIT(out);
+  oct_json_open(&json, '{');
+  oct_json_put_string(&json, "type", "error");
+  oct_json_key(&json, "error");
+  oct_json_open(&json, '{');
+  oct_json_put_string(&json, "type", anthropic_type(fault));
+  oct_json_put_string(&json, "message", fault->message);
+  oct_json_close(&json, '}');
+  oct_json_put_string(&json, "request_id", request_id);
+  oct_json_close(&json, '}');
+}

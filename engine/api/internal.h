@@ -1,0 +1,178 @@
+/* What the files of engine/api share: the API's state, a job per request, and the shapes of
+ * answers. */
+#ifndef OCT_API_INTERNAL_H
+#define OCT_API_INTERNAL_H
+
+#include "engine/api/api.h"
+#include "engine/api/json-out.h"
+#include "engine/api/keys.h"
+#include "engine/api/plan.h"
+
+typedef struct oct_job oct_job;
+typedef struct oct_choice oct_choice;
+
+struct oct_api {
+  oct_api_config config;
+  char **names;
+  char *root, *no_chat, *version;
+  oct_api_keys *keys;
+  gint64 started_s;
+  guint64 n_jobs;     /* so far: ids are made of it */
+  GQueue streams;     /* oct_job: those whose answer is a stream, least recently written first */
+  guint32 generating; /* requests whose answer is being made: /load */
+  GString *scratch;   /* bodies of short answers */
+};
+
+/* The prefix cache's salt for a request's cache_salt (NULL: 0). */
+guint64 oct_api_salt(const oct_api *api, const char *cache_salt);
+/* What requests are read against at this moment. */
+oct_api_model oct_api_model_of(const oct_api *api);
+
+/* --- answers without a job (respond.c) --------------------------------------------------------
+ */
+
+/* Ends the exchange. */
+void oct_api_respond_json(oct_api *api, oct_http_exchange *x, guint status, const GString *body);
+/* In the shape that the route's clients read. */
+void oct_api_respond_fault(oct_api *api, oct_http_exchange *x, const oct_api_fault *fault,
+                           gboolean anthropic);
+void oct_api_log(oct_api *api, const oct_http_exchange *x, guint status);
+
+/* --- jobs: a request that generates ------------------------------------------------------------
+ */
+
+/* One tool call of an answer. */
+typedef struct oct_call {
+  char *id, *name;
+  GString *arguments; /* NULL while streaming */
+} oct_call;
+
+/* One choice of one prompt: what came of it so far. */
+struct oct_choice {
+  oct_job *job;
+  guint index;                  /* in the answer */
+  guint prompt;                 /* which prompt it belongs to */
+  oct_parser *parser;           /* NULL: text is text */
+  GString *content, *reasoning; /* whole answers; NULL while streaming */
+  GPtrArray *calls;             /* oct_call */
+  gboolean has_content;         /* also when streaming */
+  gboolean in_reasoning;
+  guint32 reasoning_tokens, output_tokens;
+  /* JSON, items with commas between, that has not been written yet. */
+  GString *logprobs;                                /* chat: objects of one token each */
+  GString *tokens, *token_logprobs, *top, *offsets; /* completions */
+  GString *ids;                                     /* return_token_ids */
+  guint offset;                                     /* completions: characters so far */
+  gboolean echoed, started, finished;
+  oct_generation_finish finish;
+  void *state; /* the shape's; freed with g_free() */
+};
+
+/* How an endpoint writes its answers. `out` of the job is the buffer of what is written next. */
+typedef struct oct_shape {
+  /* Streams. Each appends whole frames to job->out. */
+  void (*begin)(oct_job *job);
+  void (*event)(oct_choice *choice, const oct_parse_event *event);
+  void (*finish)(oct_choice *choice);
+  void (*end)(oct_job *job);
+  void (*fail)(oct_job *job, const oct_api_fault *fault);
+  /* Whole answers: appends the body. */
+  void (*whole)(oct_job *job);
+  gboolean chat_logprobs; /* else those of completions */
+  gboolean anthropic;     /* errors */
+  const char *id_prefix, *object, *chunk;
+} oct_shape;
+
+struct oct_job {
+  oct_api *api;
+  oct_http_exchange *x; /* NULL once answered or left */
+  const oct_shape *shape;
+  oct_plan plan;
+  char *id;
+  guint64 number; /* of the API's jobs */
+  gint64 created_s;
+  GPtrArray *generations; /* oct_generation, NULL where ended; by prompt */
+  oct_choice *choices;    /* [prompts x n] */
+  guint n_choices, n_live;
+  gboolean begun;                       /* the stream's head has been written */
+  GString *out;                         /* frames to be written */
+  GString *prefix;                      /* of every frame of a choice, kept by the shape */
+  GString **prompt_logprobs;            /* [prompts] JSON, or NULL */
+  GString **prompt_ids;                 /* [prompts] JSON, or NULL: not return_token_ids */
+  guint32 *n_prompt;                    /* [prompts] tokens; 0: not known yet */
+  guint64 prompt_tokens, cached_tokens; /* of the prompts that are known, that have ended */
+  oct_generation_end times;             /* over all prompts: the first beginnings, the last ends */
+  gint64 wrote_ns;
+  GList link;  /* in api->streams */
+  void *state; /* the shape's; freed with g_free() */
+};
+
+/* Makes a job of a plan, which it takes and empties, submits it, and answers when it is done. The
+ * exchange's user becomes the job. */
+void oct_job_start(oct_api *api, oct_http_exchange *x, const oct_shape *shape, oct_plan *plan);
+/* The client has left. */
+void oct_job_gone(oct_job *job);
+/* Keeps a silent stream alive. */
+void oct_job_keep_alive(oct_job *job);
+/* An id for a call or an item: `prefix` and 24 hexadecimal digits, a function of the job, the
+ * choice and the number; owned. */
+char *oct_job_id(const oct_job *job, const char *prefix, guint choice, guint number);
+guint64 oct_job_reasoning_tokens(const oct_job *job);
+guint64 oct_job_output_tokens(const oct_job *job);
+
+/* OpenAI's chunks (chunks.c): data: {…,"choices": and what follows is a value; the end of the
+ * frame; the end of a stream; an error in one. */
+oct_json oct_chunk_open(oct_job *job);
+void oct_chunk_close(oct_job *job, oct_json *json);
+void oct_chunk_end(oct_job *job);
+void oct_chunk_fail(oct_job *job, const oct_api_fault *fault);
+/* The same of whole answers: inside the list of choices, and behind it. */
+oct_json oct_answer_open(oct_job *job);
+void oct_answer_close(oct_job *job, oct_json *json);
+/* "token_ids" of what has not been written yet; with `last` the prompt's too. */
+void oct_choice_put_ids(oct_choice *choice, gboolean last, oct_json *json);
+void oct_choice_put_prompt_logprobs(const oct_choice *choice, oct_json *json);
+
+/* Whether an answer's usage and metrics are to be written, and how OpenAI writes them. */
+void oct_job_put_usage(const oct_job *job, oct_json *json);
+void oct_job_put_metrics(const oct_job *job, oct_json *json);
+/* "stop", "length", "tool_calls". */
+const char *oct_choice_finish_reason(const oct_choice *choice);
+/* "stop_reason" as vLLM has it: the stop string, the stop token's id, or null. */
+void oct_choice_put_stop_reason(const oct_choice *choice, oct_json *json);
+
+/* --- logprobs (logprobs.c) ----------------------------------------------------------------------
+ */
+
+/* Takes in a delta's log probabilities, in the form of the job's shape. */
+void oct_choice_add_logprobs(oct_choice *choice, const oct_generation_delta *delta);
+/* Of a prompt's tokens [first, first + n), whose ids are ids[first …]. */
+void oct_job_add_prompt_logprobs(oct_job *job, guint prompt, guint32 first,
+                                 const oct_logprob *logprobs, guint32 n, const guint32 *ids);
+/* The first token of a prompt that is echoed: once, whoever comes first. */
+void oct_choice_add_echo(oct_choice *choice, guint32 id);
+/* Writes and forgets what has been taken in; null where none were asked for. */
+void oct_choice_put_chat_logprobs(oct_choice *choice, oct_json *json);
+void oct_choice_put_logprobs(oct_choice *choice, oct_json *json);
+/* The token as text; empties `out` first. */
+void oct_api_token_text(const oct_api *api, guint32 id, GString *out);
+
+/* --- endpoints ---------------------------------------------------------------------------------
+ */
+
+extern const oct_shape oct_chat_shape, oct_completions_shape;
+
+/* Each answers the exchange; `path` in the one spelling (keys.h). */
+#define OCT_API_RUN(name)                                                                          \
+  void oct_api_run_##name(oct_api *api, oct_http_exchange *x, const char *path)
+OCT_API_RUN(models);
+OCT_API_RUN(model);
+OCT_API_RUN(health);
+OCT_API_RUN(livez);
+OCT_API_RUN(readyz);
+OCT_API_RUN(ping);
+OCT_API_RUN(version);
+OCT_API_RUN(load);
+OCT_API_RUN(metrics);
+
+#endif

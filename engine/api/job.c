@@ -1,0 +1,518 @@
+/* A request that generates, from its plan to its last byte.
+ *
+ *   oct_job_start --> submitted --deltas--> finished choices --ends--> answered, freed
+ *                         \-- the client leaves, or anything fails: the rest is forgotten, freed
+ *
+ * A stream's head is written with its first frame, so that what is refused late (a prompt that is
+ * too long, a schema that cannot be compiled) still has its own status. After that an error is a
+ * frame.
+ */
+#include "engine/api/internal.h"
+
+#include <string.h>
+
+#include "engine/base/assert.h"
+#include "engine/text/detokenizer.h"
+
+/* --- life cycle ------------------------------------------------------------------------------- */
+
+static void
+free_call(gpointer data) {
+  oct_call *call = data;
+  g_free(call->id);
+  g_free(call->name);
+  if (call->arguments != NULL)
+    g_string_free(call->arguments, TRUE);
+  g_free(call);
+}
+
+static void
+free_string(GString *string) {
+  if (string != NULL)
+    g_string_free(string, TRUE);
+}
+
+static void
+free_choice(oct_choice *c) {
+  oct_parser_free(c->parser);
+  g_ptr_array_unref(c->calls);
+  GString *strings[] = {c->content,        c->reasoning, c->logprobs, c->tokens,
+                        c->token_logprobs, c->top,       c->offsets,  c->ids};
+  for (guint i = 0; i < G_N_ELEMENTS(strings); i++)
+    free_string(strings[i]);
+  g_free(c->state);
+}
+
+static void
+job_free(oct_job *job) {
+  oct_api *api = job->api;
+  for (guint i = 0; i < job->generations->len; i++)
+    if (g_ptr_array_index(job->generations, i) != NULL)
+      oct_generation_forget(g_ptr_array_index(job->generations, i));
+  g_ptr_array_unref(job->generations);
+  for (guint i = 0; i < job->n_choices; i++)
+    free_choice(&job->choices[i]);
+  g_free(job->choices);
+  for (guint i = 0; i < job->plan.prompts->len; i++) {
+    free_string(job->prompt_logprobs[i]);
+    free_string(job->prompt_ids[i]);
+  }
+  g_free(job->prompt_logprobs);
+  g_free(job->prompt_ids);
+  g_free(job->n_prompt);
+  if (job->begun)
+    g_queue_unlink(&api->streams, &job->link);
+  oct_plan_clear(&job->plan);
+  g_string_free(job->out, TRUE);
+  g_string_free(job->prefix, TRUE);
+  g_free(job->id);
+  g_free(job->state);
+  g_free(job);
+  api->generating--;
+}
+
+/* The exchange has been answered. */
+static void
+job_done(oct_job *job, guint status) {
+  oct_api_log(job->api, job->x, status);
+  job->x = NULL;
+  job_free(job);
+}
+
+/* --- writing ---------------------------------------------------------------------------------- */
+
+static void
+begin_stream(oct_job *job) {
+  static const oct_http_field fields[] = {{"Cache-Control", "no-cache"},
+                                          {"X-Accel-Buffering", "no"}};
+  const oct_http_reply reply = {.status = 200,
+                                .content_type = "text/event-stream; charset=utf-8",
+                                .fields = fields,
+                                .n_fields = G_N_ELEMENTS(fields)};
+  oct_http_stream_begin(job->x, &reply);
+  job->begun = TRUE;
+  job->link.data = job;
+  g_queue_push_tail_link(&job->api->streams, &job->link);
+  job->shape->begin(job);
+}
+
+/* Hands job->out to the server. */
+static void
+write_frames(oct_job *job) {
+  if (job->out->len == 0)
+    return;
+  /* FALSE is followed by gone(). */
+  (void)!oct_http_stream_write(job->x, job->out->str, job->out->len);
+  g_string_truncate(job->out, 0);
+  job->wrote_ns = job->api->config.now_ns(job->api->config.clock);
+  g_queue_unlink(&job->api->streams, &job->link);
+  g_queue_push_tail_link(&job->api->streams, &job->link);
+}
+
+static void
+fail(oct_job *job, const oct_api_fault *fault) {
+  if (!job->begun)
+    oct_api_respond_fault(job->api, job->x, fault, job->shape->anthropic);
+  else {
+    job->shape->fail(job, fault);
+    write_frames(job);
+    oct_http_stream_end(job->x);
+  }
+  job_done(job, fault->status);
+}
+
+static void
+succeed(oct_job *job) {
+  if (!job->plan.sampling.stream) {
+    job->shape->whole(job);
+    oct_api_respond_json(job->api, job->x, 200, job->out);
+  } else {
+    if (!job->begun)
+      begin_stream(job);
+    job->shape->end(job);
+    write_frames(job);
+    oct_http_stream_end(job->x);
+  }
+  job_done(job, 200);
+}
+
+void
+oct_job_keep_alive(oct_job *job) {
+  g_string_append(job->out, ": keep-alive\n\n");
+  write_frames(job);
+}
+
+void
+oct_job_gone(oct_job *job) {
+  oct_api_log(job->api, job->x, 499);
+  job->x = NULL;
+  job_free(job);
+}
+
+/* --- what the model wrote --------------------------------------------------------------------- */
+
+static void
+keep_event(oct_choice *c, const oct_parse_event *e) {
+  switch (e->kind) {
+  case OCT_PARSE_CONTENT:
+    g_string_append_len(c->content, e->text, (gssize)e->size);
+    break;
+  case OCT_PARSE_REASONING:
+    g_string_append_len(c->reasoning, e->text, (gssize)e->size);
+    break;
+  case OCT_PARSE_ARGUMENTS: {
+    oct_call *call = g_ptr_array_index(c->calls, c->calls->len - 1);
+    g_string_append_len(call->arguments, e->text, (gssize)e->size);
+    break;
+  }
+  case OCT_PARSE_CALL:
+  case OCT_PARSE_CALL_END:
+  default:
+    break;
+  }
+}
+
+static void
+add_call(oct_choice *c, const oct_parse_event *e) {
+  oct_call *call = g_new0(oct_call, 1);
+  call->name = g_strdup(e->name);
+  call->id = e->id != NULL ? g_strdup(e->id) : oct_job_id(c->job, "call_", c->index, e->call);
+  if (!c->job->plan.sampling.stream)
+    call->arguments = g_string_new(NULL);
+  g_ptr_array_add(c->calls, call);
+}
+
+static void
+on_event(gpointer data, const oct_parse_event *e) {
+  oct_choice *c = data;
+  const oct_plan *plan = &c->job->plan;
+  gboolean of_call = e->kind != OCT_PARSE_CONTENT && e->kind != OCT_PARSE_REASONING;
+  c->in_reasoning = e->kind == OCT_PARSE_REASONING;
+  if (of_call && plan->one_call && e->call > 0)
+    return;
+  if (e->kind == OCT_PARSE_REASONING && plan->no_reasoning)
+    return;
+  if (e->kind == OCT_PARSE_CONTENT)
+    c->has_content = TRUE;
+  if (e->kind == OCT_PARSE_CALL)
+    add_call(c, e);
+  if (plan->sampling.stream)
+    c->job->shape->event(c, e);
+  else
+    keep_event(c, e);
+}
+
+static void
+take_text(oct_choice *c, const char *text, gsize size) {
+  if (size == 0)
+    return;
+  if (c->parser != NULL) {
+    oct_parser_push(c->parser, text, size);
+    return;
+  }
+  const oct_parse_event e = {.kind = OCT_PARSE_CONTENT, .text = text, .size = size};
+  on_event(c, &e);
+}
+
+static void
+take_ids(oct_choice *c, const oct_generation_delta *delta) {
+  for (guint i = 0; c->ids != NULL && i < delta->n_ids; i++)
+    g_string_append_printf(c->ids, "%s%u", c->ids->len > 0 ? "," : "", delta->ids[i]);
+}
+
+static guint
+prompt_of(const oct_job *job, const oct_generation *generation) {
+  guint at;
+  gboolean found = g_ptr_array_find(job->generations, generation, &at);
+  oct_assert(found);
+  return at;
+}
+
+static oct_choice *
+choice_of(oct_job *job, const oct_generation *generation, guint32 choice) {
+  guint n = (guint)job->plan.sampling.n;
+  oct_assert(choice < n);
+  return &job->choices[prompt_of(job, generation) * n + choice];
+}
+
+/* A prompt's tokens are there from its first callback on. */
+static void
+know_prompt(oct_job *job, guint at, const oct_generation *generation) {
+  if (job->n_prompt[at] > 0)
+    return;
+  const guint32 *ids = oct_generation_prompt(generation, &job->n_prompt[at]);
+  job->prompt_tokens += job->n_prompt[at];
+  if (!job->plan.sampling.return_token_ids)
+    return;
+  GString *out = job->prompt_ids[at] = g_string_new(NULL);
+  for (guint32 i = 0; i < job->n_prompt[at]; i++)
+    g_string_append_printf(out, "%s%u", i > 0 ? "," : "", ids[i]);
+}
+
+/* Before a choice's first text: the prompt, where it is echoed. */
+static oct_choice *
+start_choice(oct_job *job, const oct_generation *generation, guint32 choice) {
+  oct_choice *c = choice_of(job, generation, choice);
+  know_prompt(job, c->prompt, generation);
+  if (job->plan.sampling.stream && !job->begun)
+    begin_stream(job);
+  if (c->started)
+    return c;
+  c->started = TRUE;
+  guint32 n;
+  const guint32 *ids = oct_generation_prompt(generation, &n);
+  const oct_tokenizer *tokenizer = oct_service_tokenizer(job->api->config.service);
+  if (!job->plan.echo || n == 0)
+    return c;
+  oct_choice_add_echo(c, ids[0]);
+  g_autoptr(GString) text = g_string_new(NULL);
+  if (tokenizer != NULL)
+    oct_detokenize(tokenizer, ids, n, job->plan.sampling.skip_special_tokens, text);
+  take_text(c, text->str, text->len);
+  return c;
+}
+
+/* --- the service's callbacks ------------------------------------------------------------------ */
+
+static void
+on_delta(void *user, oct_generation *generation, const oct_generation_delta *delta) {
+  oct_job *job = user;
+  oct_choice *c = start_choice(job, generation, delta->choice);
+  if (job->plan.no_output)
+    return;
+  c->output_tokens += delta->n_ids;
+  take_ids(c, delta);
+  if (delta->logprobs != NULL)
+    oct_choice_add_logprobs(c, delta);
+  take_text(c, delta->text, delta->size);
+  if (c->in_reasoning)
+    c->reasoning_tokens += delta->n_ids;
+  if (job->begun)
+    write_frames(job);
+}
+
+static void
+on_finished(void *user, oct_generation *generation, const oct_generation_finish *finish) {
+  oct_job *job = user;
+  oct_choice *c = start_choice(job, generation, finish->choice);
+  if (c->parser != NULL)
+    oct_parser_finish(c->parser);
+  c->finished = TRUE;
+  c->finish = *finish;
+  if (!job->begun)
+    return;
+  job->shape->finish(c);
+  write_frames(job);
+}
+
+static void
+on_prompt_logprobs(void *user, oct_generation *generation, guint32 first,
+                   const oct_logprob *logprobs, guint32 n) {
+  oct_job *job = user;
+  guint32 n_prompt;
+  const guint32 *ids = oct_generation_prompt(generation, &n_prompt);
+  oct_assert(first + n <= n_prompt);
+  oct_job_add_prompt_logprobs(job, prompt_of(job, generation), first, logprobs, n, ids);
+}
+
+static void
+on_ended(void *user, oct_generation *generation, const oct_generation_end *end) {
+  oct_job *job = user;
+  guint at = prompt_of(job, generation);
+  g_ptr_array_index(job->generations, at) = NULL;
+  if (end->error != NULL) {
+    g_auto(oct_api_fault) fault = {.status = 0};
+    oct_api_refuse_error(&fault, NULL, g_error_copy(end->error));
+    fail(job, &fault);
+    return;
+  }
+  if (job->n_prompt[at] == 0)
+    job->prompt_tokens += end->prompt_tokens;
+  job->cached_tokens += end->cached_tokens;
+  oct_generation_end *all = &job->times;
+  if (job->n_live == job->generations->len)
+    *all = *end;
+  all->admitted_ns = MIN(all->admitted_ns, end->admitted_ns);
+  all->first_token_ns = MIN(all->first_token_ns, end->first_token_ns);
+  all->last_token_ns = MAX(all->last_token_ns, end->last_token_ns);
+  all->ended_ns = MAX(all->ended_ns, end->ended_ns);
+  if (--job->n_live == 0)
+    succeed(job);
+}
+
+/* --- start ------------------------------------------------------------------------------------ */
+
+static void
+init_choice(oct_job *job, guint index) {
+  oct_choice *c = &job->choices[index];
+  const oct_plan *plan = &job->plan;
+  c->job = job;
+  c->index = index;
+  c->prompt = index / (guint)plan->sampling.n;
+  c->calls = g_ptr_array_new_with_free_func(free_call);
+  c->in_reasoning = plan->begins_in_thinking;
+  if (!plan->sampling.stream) {
+    c->content = g_string_new(NULL);
+    c->reasoning = g_string_new(NULL);
+  }
+  if (plan->sampling.return_token_ids)
+    c->ids = g_string_new(NULL);
+  if (plan->sampling.logprobs >= 0) {
+    GString **strings[] = {&c->logprobs, &c->tokens, &c->token_logprobs, &c->top, &c->offsets};
+    for (guint i = 0; i < G_N_ELEMENTS(strings); i++)
+      *strings[i] = g_string_new(NULL);
+  }
+  if (!plan->parsed)
+    return;
+  const oct_parse_options options = {.family = plan->family,
+                                     .tools = plan->tools,
+                                     .begins_in_thinking = plan->begins_in_thinking,
+                                     .sink = on_event,
+                                     .data = c};
+  c->parser = oct_parser_new(&options);
+}
+
+static oct_job *
+job_new(oct_api *api, oct_http_exchange *x, const oct_shape *shape, oct_plan *plan) {
+  oct_job *job = g_new0(oct_job, 1);
+  *job = (oct_job){.api = api, .x = x, .shape = shape, .plan = *plan};
+  *plan = (oct_plan){.root = NULL};
+  job->id = g_strconcat(shape->id_prefix, oct_http_exchange_id(x), NULL);
+  job->number = ++api->n_jobs;
+  job->created_s = api->config.unix_s(api->config.clock);
+  job->wrote_ns = api->config.now_ns(api->config.clock);
+  job->generations = g_ptr_array_new();
+  job->out = g_string_new(NULL);
+  job->prefix = g_string_new(NULL);
+  job->n_live = job->plan.prompts->len;
+  job->n_choices = job->n_live * (guint)job->plan.sampling.n;
+  job->choices = g_new0(oct_choice, job->n_choices);
+  for (guint i = 0; i < job->n_choices; i++)
+    init_choice(job, i);
+  job->prompt_logprobs = g_new0(GString *, job->n_live);
+  job->prompt_ids = g_new0(GString *, job->n_live);
+  job->n_prompt = g_new0(guint32, job->n_live);
+  if (api->config.always_usage)
+    job->plan.sampling.include_usage = TRUE;
+  if (api->config.always_metrics)
+    job->plan.metrics = TRUE;
+  api->generating++;
+  return job;
+}
+
+static void
+fill_sampling(const oct_plan *plan, oct_generation_params *params) {
+  const oct_sampling *s = &plan->sampling;
+  oct_request_params *r = &params->sampling;
+  r->n = (guint32)s->n;
+  r->max_tokens = s->max_tokens > 0 ? (guint32)s->max_tokens : 0;
+  r->min_tokens = (guint32)s->min_tokens;
+  r->ignore_eos = s->ignore_eos;
+  r->priority = (gint32)s->priority;
+  r->temperature = (float)s->temperature;
+  r->top_p = (float)s->top_p;
+  r->min_p = (float)s->min_p;
+  r->top_k = s->top_k > 0 ? (gint32)s->top_k : -1;
+  r->repetition_penalty = (float)s->repetition_penalty;
+  r->presence_penalty = (float)s->presence_penalty;
+  r->frequency_penalty = (float)s->frequency_penalty;
+  r->n_stop_tokens = s->stop_tokens->len;
+  for (guint i = 0; i < s->stop_tokens->len; i++)
+    r->stop_tokens[i] = g_array_index(s->stop_tokens, guint32, i);
+  r->n_logit_bias = s->biases->len;
+  r->logit_bias = (const oct_token_bias *)(const void *)s->biases->data;
+  gint64 prompt_logprobs = s->prompt_logprobs;
+  if (plan->echo && s->logprobs >= 0)
+    prompt_logprobs = MAX(prompt_logprobs, s->logprobs);
+  /* Where only the tokens' own are wanted, one more comes with them. */
+  r->n_prompt_logprobs = prompt_logprobs < 0 ? 0 : (guint8)MAX(prompt_logprobs, 1);
+  if (s->seed >= 0) {
+    params->seeded = TRUE;
+    r->seed = (guint64)s->seed;
+  }
+  params->n_logprobs = (int)s->logprobs;
+  params->include_stop = s->include_stop_str_in_output;
+  params->constraint = s->constraint;
+  params->constraint_text = s->constraint_text;
+}
+
+/* Kimi's markers are control tokens, which its parser needs to see, and takes out. */
+static gboolean
+keeps_special(const oct_plan *plan) {
+  return !plan->sampling.skip_special_tokens ||
+         (plan->parsed && (plan->family == OCT_PARSE_KIMI_K2 || plan->family == OCT_PARSE_KIMI_K3));
+}
+
+static gboolean
+submit_one(oct_job *job, guint at, oct_api_fault *fault) {
+  static const oct_generation_listener listener = {.delta = on_delta,
+                                                   .finished = on_finished,
+                                                   .prompt_logprobs = on_prompt_logprobs,
+                                                   .ended = on_ended};
+  oct_plan *plan = &job->plan;
+  oct_plan_prompt *prompt = &g_array_index(plan->prompts, oct_plan_prompt, at);
+  oct_generation_params params;
+  oct_generation_params_default(&params);
+  fill_sampling(plan, &params);
+  GError *error = NULL;
+  if (plan->sampling.stops->len > 0) {
+    params.stops = oct_stop_set_new((const char *const *)plan->sampling.stops->pdata,
+                                    plan->sampling.stops->len, &error);
+    if (params.stops == NULL)
+      return oct_api_refuse_error(fault, "stop", error);
+  }
+  params.plain = plan->plain;
+  params.keep_special = keeps_special(plan);
+  params.sampling.salt = oct_api_salt(job->api, plan->sampling.cache_salt);
+  params.timeout_ns = job->api->config.timeout_ns;
+  params.request_id = oct_http_exchange_id(job->x);
+  if (prompt->prompt != NULL)
+    params.prompt = g_steal_pointer(&prompt->prompt);
+  else {
+    params.prompt_ids = (const guint32 *)(const void *)prompt->ids->data;
+    params.n_prompt_ids = prompt->ids->len;
+  }
+  oct_generation *generation =
+      oct_service_submit(job->api->config.service, &params, &listener, job, &error);
+  if (generation == NULL)
+    return oct_api_refuse_error(fault, NULL, error);
+  g_ptr_array_add(job->generations, generation);
+  return TRUE;
+}
+
+void
+oct_job_start(oct_api *api, oct_http_exchange *x, const oct_shape *shape, oct_plan *plan) {
+  oct_job *job = job_new(api, x, shape, plan);
+  oct_http_exchange_set_user(x, job);
+  g_auto(oct_api_fault) fault = {.status = 0};
+  for (guint i = 0; i < job->plan.prompts->len; i++)
+    if (!submit_one(job, i, &fault)) {
+      fail(job, &fault);
+      return;
+    }
+}
+
+/* --- what shapes ask -------------------------------------------------------------------------- */
+
+char *
+oct_job_id(const oct_job *job, const char *prefix, guint choice, guint number) {
+  const guint64 what[] = {job->number, choice, number};
+  oct_hash128 hash = oct_hash128_of(job->api->config.id_key, what, sizeof what);
+  return g_strdup_printf("%s%016" G_GINT64_MODIFIER "x%08x", prefix, hash.lo, (guint32)hash.hi);
+}
+
+guint64
+oct_job_output_tokens(const oct_job *job) {
+  guint64 sum = 0;
+  for (guint i = 0; i < job->n_choices; i++)
+    sum += job->choices[i].output_tokens;
+  return sum;
+}
+
+guint64
+oct_job_reasoning_tokens(const oct_job *job) {
+  guint64 sum = 0;
+  for (guint i = 0; i < job->n_choices; i++)
+    sum += job->choices[i].reasoning_tokens;
+  return sum;
+}

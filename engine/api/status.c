@@ -1,0 +1,159 @@
+/* What there is, and how it does: models, health, load, metrics. */
+#include "engine/api/internal.h"
+
+#include <string.h>
+
+static oct_json
+begin(oct_api *api) {
+  g_string_truncate(api->scratch, 0);
+  return (oct_json)OCT_JSON_INIT(api->scratch);
+}
+
+/* --- models ------------------------------------------------------------------------------------
+ */
+
+static void
+put_model(const oct_api *api, const char *name, oct_json *json) {
+  oct_json_open(json, '{');
+  oct_json_put_string(json, "id", name);
+  oct_json_put_string(json, "object", "model");
+  oct_json_put_int(json, "created", api->started_s);
+  oct_json_put_string(json, "owned_by", "octet");
+  oct_json_put_string(json, "root", api->root);
+  oct_json_put_null(json, "parent");
+  oct_json_put_int(json, "max_model_len", oct_service_max_model_len(api->config.service));
+  oct_json_close(json, '}');
+}
+
+void
+oct_api_run_models(oct_api *api, oct_http_exchange *x, const char *path) {
+  (void)path;
+  oct_json json = begin(api);
+  oct_json_open(&json, '{');
+  oct_json_put_string(&json, "object", "list");
+  oct_json_key(&json, "data");
+  oct_json_open(&json, '[');
+  for (guint i = 0; i < api->config.n_names; i++)
+    put_model(api, api->names[i], &json);
+  oct_json_close(&json, ']');
+  oct_json_close(&json, '}');
+  oct_api_respond_json(api, x, 200, api->scratch);
+}
+
+void
+oct_api_run_model(oct_api *api, oct_http_exchange *x, const char *path) {
+  const oct_api_model model = oct_api_model_of(api);
+  g_auto(oct_plan) plan;
+  g_auto(oct_api_fault) fault = {.status = 0};
+  oct_plan_init(&plan);
+  if (!oct_plan_model(&plan, &model, path + strlen("/v1/models/"), &fault)) {
+    oct_api_respond_fault(api, x, &fault, FALSE);
+    return;
+  }
+  oct_json json = begin(api);
+  put_model(api, plan.model, &json);
+  oct_api_respond_json(api, x, 200, api->scratch);
+}
+
+/* --- health ------------------------------------------------------------------------------------
+ */
+
+/* 503 with Retry-After when `well` is FALSE. */
+static void
+respond_state(oct_http_exchange *x, gboolean well, const GString *body) {
+  const oct_http_field retry = {"Retry-After", "1"};
+  const oct_http_reply reply = {.status = well ? 200 : 503,
+                                .content_type = "application/json",
+                                .fields = &retry,
+                                .n_fields = well ? 0 : 1,
+                                .body = {body->str, body->len}};
+  oct_http_respond(x, &reply);
+}
+
+static void
+put_status(const oct_service_status *status, oct_json *json) {
+  oct_json_put_string(json, "status", oct_health_name(status->health));
+  if (status->reason[0] != '\0')
+    oct_json_put_string(json, "reason", status->reason);
+}
+
+void
+oct_api_run_health(oct_api *api, oct_http_exchange *x, const char *path) {
+  (void)path;
+  oct_service_status status;
+  oct_service_get_status(api->config.service, &status);
+  oct_json json = begin(api);
+  oct_json_open(&json, '{');
+  put_status(&status, &json);
+  oct_json_put_int(&json, "running", status.running);
+  oct_json_put_int(&json, "waiting", status.waiting);
+  oct_json_put_double(&json, "progress_age_s", (double)status.progress_age_ns / 1e9);
+  if (status.health == OCT_HEALTH_OPENING)
+    oct_json_put_double(&json, "opened", status.opened);
+  oct_json_close(&json, '}');
+  respond_state(x, status.health == OCT_HEALTH_OK || status.health == OCT_HEALTH_BUSY,
+                api->scratch);
+}
+
+/* This answer is made by the loop that it speaks of. */
+void
+oct_api_run_livez(oct_api *api, oct_http_exchange *x, const char *path) {
+  (void)path;
+  oct_json json = begin(api);
+  oct_json_open(&json, '{');
+  oct_json_put_string(&json, "status", "ok");
+  oct_json_close(&json, '}');
+  respond_state(x, TRUE, api->scratch);
+}
+
+void
+oct_api_run_readyz(oct_api *api, oct_http_exchange *x, const char *path) {
+  (void)path;
+  oct_service_status status;
+  oct_service_get_status(api->config.service, &status);
+  oct_json json = begin(api);
+  oct_json_open(&json, '{');
+  oct_json_put_bool(&json, "ready", status.ready);
+  put_status(&status, &json);
+  oct_json_close(&json, '}');
+  respond_state(x, status.ready, api->scratch);
+}
+
+void
+oct_api_run_ping(oct_api *api, oct_http_exchange *x, const char *path) {
+  oct_api_run_health(api, x, path);
+}
+
+/* --- the rest ----------------------------------------------------------------------------------
+ */
+
+void
+oct_api_run_version(oct_api *api, oct_http_exchange *x, const char *path) {
+  (void)path;
+  oct_json json = begin(api);
+  oct_json_open(&json, '{');
+  oct_json_put_string(&json, "version", api->version);
+  oct_json_close(&json, '}');
+  oct_api_respond_json(api, x, 200, api->scratch);
+}
+
+void
+oct_api_run_load(oct_api *api, oct_http_exchange *x, const char *path) {
+  (void)path;
+  oct_json json = begin(api);
+  oct_json_open(&json, '{');
+  oct_json_put_int(&json, "server_load", api->generating);
+  oct_json_close(&json, '}');
+  oct_api_respond_json(api, x, 200, api->scratch);
+}
+
+void
+oct_api_run_metrics(oct_api *api, oct_http_exchange *x, const char *path) {
+  (void)path;
+  g_string_truncate(api->scratch, 0);
+  oct_service_write_metrics(api->config.service, api->scratch);
+  const oct_http_reply reply = {.status = 200,
+                                .content_type = "text/plain; version=0.0.4; charset=utf-8",
+                                .body = {api->scratch->str, api->scratch->len}};
+  oct_http_respond(x, &reply);
+}
