@@ -21,6 +21,7 @@ on_tokens(void *user, oct_request_id id, void *request_user, guint32 choice, con
           const oct_logprob *logprobs, guint32 n, oct_time now) {
   rig *r = user;
   rig_request *q = request_user;
+  (void)logprobs;
   if (q->n_ends > 0 || (q->id != 0 && q->id != id) || now < r->now)
     fail(r, "tokens came after the request had ended, or for another");
   if (ids != NULL)
