@@ -77,17 +77,29 @@ void oct_ref_add(float *y, const float *x, size_t n);
 typedef enum oct_glu {
   OCT_GLU_SWIGLU,  /* silu(gate) up */
   OCT_GLU_CLAMPED, /* gpt-oss: gate <= limit, |up| <= limit: gate sigmoid(alpha gate) (up + 1) */
+  OCT_GLU_SITU,    /* Kimi K3: alpha tanh(gate / alpha) sigmoid(gate) limit tanh(up / limit) */
 } oct_glu;
 
 typedef struct oct_glu_params {
   oct_glu kind;
-  float alpha, limit; /* CLAMPED: 1.702 and 7 in gpt-oss */
+  float alpha, limit; /* CLAMPED: 1.702 and 7 in gpt-oss; SITU: 4 and 25 in Kimi K3 */
 } oct_glu_params;
 
 /* out[i] from gate[i * step] and up[i * step]: 1 for arrays, 2 for pairs (up = gate + 1). out
  * may be gate. */
 void oct_ref_glu(const oct_glu_params *params, const float *gate, const float *up, size_t step,
                  uint32_t n, float *out);
+
+/* Attention residuals of one token (Kimi K3): out[width] is the sum of the n sources, each times
+ * the softmax over i of score_i = sum over d of rms_norm(source_i, norm)[d] proj[d]. The weights of
+ * the sum go to weights[n]. out may be a source. Scratch: 2 * width. */
+typedef struct oct_residual_mix {
+  const float *norm, *proj; /* [width] */
+  uint32_t width;
+  float eps;
+} oct_residual_mix;
+void oct_ref_residual_mix(const oct_residual_mix *mix, const float *const *sources, uint32_t n,
+                          float *out, float *weights, float *scratch);
 
 /* ---------------------------------------------------------------- rotary positions */
 
@@ -212,8 +224,23 @@ typedef struct oct_kda_token {
   const float *beta;          /* [n_heads] */
 } oct_kda_token;
 
+/* Its parts, of n channels or of one head. The convolution takes x[n] after the taps - 1 inputs
+ * before it, the oldest first and `stride` apart, moves these on by one, and applies SiLU. */
+void oct_ref_short_conv(const float *weight, uint32_t taps, float *inputs, size_t stride,
+                        const float *x, uint32_t n, float *out);
+float oct_ref_kda_log_decay(float decay_bound, float a_log, float z);
+/* q, k and v after the convolution, of which q and k are normed and scaled here, and log decays
+ * per key channel, all [width]; beta is a logit. state[width, width] is that of the head. Scratch:
+ * 4 * width. */
+typedef struct oct_kda_head {
+  const float *q, *k, *v, *log_decay;
+  float beta;
+} oct_kda_head;
+void oct_ref_kda_recur(const oct_kda_head *head, uint32_t width, float *state, float *out,
+                       float *scratch);
+
 /* Takes one token into the state of heads [first, first + n) and writes their outputs to out[C],
- * not normed. Tokens of a sequence come one after another. Scratch: 4 * width. */
+ * not normed. Tokens of a sequence come one after another. Scratch: 8 * width. */
 void oct_ref_kda(const oct_kda *kda, float *state, const oct_kda_token *token, uint32_t first,
                  uint32_t n, float *out, float *scratch);
 

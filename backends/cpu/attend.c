@@ -20,7 +20,7 @@ oct_forward_attention_scratch(const oct_cpu_forward *f) {
       if (f->options.expanded_latents)
         floats = MAX(floats, context * (1 + both) + both * a->kv_lora + page * width);
     } else if (a->kind == OCT_ATTENTION_KDA) {
-      floats = 4 * (gsize)a->head_dim;
+      floats = 8 * (gsize)a->head_dim;
     } else {
       floats = a->n_heads / a->n_kv_heads * context + 2 * page * a->head_dim;
     }

@@ -110,6 +110,10 @@ oct_numerics_read(oct_fields *fields, oct_model_spec *spec) {
     n->glu_alpha = 1.702;
     n->glu_limit = oct_fields_real_or(fields, "swiglu_limit", 1e-3, 1e6, 7);
   }
+  if (spec->activation == OCT_ACTIVATION_SITU) {
+    n->glu_alpha = oct_fields_real_or(fields, "activation_situ_beta", 1e-3, 1e6, 4);
+    n->glu_limit = oct_fields_real_or(fields, "activation_situ_linear_beta", 1e-3, 1e6, 25);
+  }
   oct_fields linear;
   if (strcmp(spec->architecture, "kimi_k3") == 0 &&
       oct_fields_object_or(fields, "linear_attn_config", &linear))

@@ -29,7 +29,7 @@ typedef struct oct_numerics {
   gboolean router_sigmoid, router_renormalise;
   guint32 router_groups, router_top_groups; /* 0 = none */
   double latent_norm_eps;                   /* MLA: of q_a and kv_a norms */
-  double glu_alpha, glu_limit;              /* gpt-oss */
+  double glu_alpha, glu_limit;              /* gpt-oss; Kimi K3: beta and linear beta of SiTU */
   double decay_bound; /* KDA: lower bound of a log decay (Kimi K3), 0 = Kimi-Linear's softplus */
 } oct_numerics;
 

@@ -106,6 +106,14 @@ oct_ref_glu(const oct_glu_params *params, const float *gate, const float *up, si
     }
     return;
   }
+  if (params->kind == OCT_GLU_SITU) {
+    float alpha = params->alpha, limit = params->limit;
+    for (uint32_t i = 0; i < n; i++) {
+      float g = gate[i * step], u = up[i * step];
+      out[i] = alpha * tanhf(g / alpha) * sigmoid(g) * (limit * tanhf(u / limit));
+    }
+    return;
+  }
   for (uint32_t i = 0; i < n; i++) {
     float g = fminf(gate[i * step], params->limit);
     float u = fminf(fmaxf(up[i * step], -params->limit), params->limit);
@@ -146,4 +154,29 @@ oct_ref_mlp(const oct_mlp *mlp, const float *x, uint32_t m, float *out, float *s
                       .y = out,
                       .y_stride = mlp->outer};
   oct_ref_matmul(&call, 0, mlp->outer, rest);
+}
+
+/* ---------------------------------------------------------------- attention residuals */
+
+void
+oct_ref_residual_mix(const oct_residual_mix *mix, const float *const *sources, uint32_t n,
+                     float *out, float *weights, float *scratch) {
+  uint32_t width = mix->width;
+  float *sum = scratch + width, most = -INFINITY;
+  double total = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    oct_ref_rms_norm(sources[i], mix->norm, 1, width, width, mix->eps, scratch);
+    oct_ref_dots(scratch, width, 1, mix->proj, width, 1, width, &weights[i], 1);
+    most = fmaxf(most, weights[i]);
+  }
+  for (uint32_t i = 0; i < n; i++) {
+    weights[i] = expf(weights[i] - most);
+    total += weights[i];
+  }
+  memset(sum, 0, width * sizeof *sum);
+  for (uint32_t i = 0; i < n; i++) {
+    weights[i] = (float)(weights[i] / total);
+    oct_ref_combine(&weights[i], 1, 1, sources[i], width, 1, width, sum, width);
+  }
+  memcpy(out, sum, width * sizeof *out);
 }

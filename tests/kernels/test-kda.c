@@ -53,7 +53,7 @@ run(const layer *l, guint32 cut) {
   const oct_kda *k = &l->kda;
   float *out = g_new0(float, (gsize)l->tokens * l->channels);
   g_autofree float *state = g_new0(float, oct_ref_kda_state_floats(k));
-  g_autofree float *scratch = g_new(float, 4 * k->width);
+  g_autofree float *scratch = g_new(float, 8 * k->width);
   for (guint32 t = 0; t < l->tokens; t++) {
     gsize at = (gsize)t * l->channels;
     oct_kda_token token = {l->q + at, l->k + at, l->v + at, l->z + at,
