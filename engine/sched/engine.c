@@ -338,8 +338,8 @@ static oct_time
 device_deadline(oct_engine *e, const char **what) {
   oct_time first = OCT_TIME_NEVER;
   gint64 limit = e->config.step_deadline_ns;
-  /* While it waits for a mask it is the mask that has a deadline. */
-  gboolean waits = e->n_wanted > 0 && e->config.mask_deadline_ns > 0;
+  /* While it waits for a mask that was asked for it is the mask that has a deadline. */
+  gboolean waits = e->mask_due_ns != OCT_TIME_NEVER;
   if (e->state == OCT_ENGINE_SERVING && limit > 0 && e->n_flights > 0 && !waits) {
     *what = "a step has not ended by its deadline";
     oct_time since = MAX(oct_flight_at(e, 0)->submit_ns, e->last_done_ns);

@@ -131,7 +131,7 @@ oct_instance_recover(oct_engine *engine, gboolean fatal) {
     oct_world_close(engine->world, engine->instance);
   engine->instance = 0;
   engine->n_flights = 0;
-  engine->copies_out = engine->n_wanted = 0;
+  engine->copies_out = 0;
   engine->mask_due_ns = OCT_TIME_NEVER;
   engine->next_number = 1;
   engine->completed = 0;

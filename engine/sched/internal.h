@@ -268,8 +268,7 @@ struct oct_engine {
   gboolean has_host, has_windows;
 
   guint64 *every_token;      /* a mask that allows all; NULL until one is wanted */
-  guint32 n_wanted;          /* masks that the device waits for */
-  oct_time mask_progress_ns; /* when it last began or ended to */
+  oct_time mask_progress_ns; /* when the device last began or ended to wait for one */
   oct_time mask_due_ns;      /* no slice has waited for its mask to its deadline before */
 
   oct_residency *residency; /* NULL: every expert is resident */

@@ -31,10 +31,8 @@ due_of(const oct_engine *engine, const oct_mask_slice *m) {
 static void
 drop(oct_engine *engine, oct_seq *seq) {
   oct_assert(seq->n_masks > 0);
-  if (seq->masks[0].wanted_ns != OCT_TIME_NEVER) {
-    engine->n_wanted--;
+  if (seq->masks[0].wanted_ns != OCT_TIME_NEVER)
     engine->mask_progress_ns = engine->now;
-  }
   seq->n_masks--;
   memmove(&seq->masks[0], &seq->masks[1], seq->n_masks * sizeof seq->masks[0]);
 }
@@ -111,7 +109,6 @@ oct_mask_wanted(oct_engine *engine, guint64 number, guint32 slice) {
       if (m->number != number || m->wanted_ns != OCT_TIME_NEVER)
         continue;
       engine->stats.late_masks++;
-      engine->n_wanted++;
       m->wanted_ns = engine->now;
       engine->mask_due_ns = MIN(engine->mask_due_ns, due_of(engine, m));
     }

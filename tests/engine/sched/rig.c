@@ -8,6 +8,7 @@ void
 rig_init(rig *r, oct_world *world) {
   *r = (rig){.world = world, .check = TRUE, .events_max = 200000};
   r->requests = g_ptr_array_new();
+  r->answers = g_array_new(FALSE, FALSE, sizeof(rig_answer));
 }
 
 static void
@@ -16,16 +17,109 @@ fail(rig *r, const char *what) {
     r->failure = g_strdup(what);
 }
 
+/* ---------------------------------------------------------------- what the engine tells */
+
+static guint64
+mask_word(const rig_request *q, guint32 choice, guint32 n_output, guint32 word) {
+  return oct_mix64(oct_mix64(q->params.seed + ((guint64)choice << 32 | n_output)) + word);
+}
+
+gboolean
+rig_allows(const rig_request *q, guint32 choice, guint32 n_output, guint32 token) {
+  return (mask_word(q, choice, n_output, token / 64) >> (token % 64) & 1) != 0;
+}
+
 static void
 on_tokens(void *user, oct_request_id id, void *request_user, guint32 choice, const guint32 *ids,
           const oct_logprob *logprobs, guint32 n, oct_time now) {
   rig *r = user;
   rig_request *q = request_user;
-  (void)logprobs;
   if (q->n_ends > 0 || (q->id != 0 && q->id != id) || now < r->now)
     fail(r, "tokens came after the request had ended, or for another");
-  if (ids != NULL)
-    g_array_append_vals(q->tokens[choice], ids, n);
+  if ((logprobs != NULL) != (q->params.n_logprobs > 0) || q->params.pooling != OCT_POOLING_NONE)
+    fail(r, "tokens came with logprobs that nobody wanted, or without, or for a vector");
+  if (q->params.n_prompt_logprobs > 0 && choice == 0 && q->n_scored != q->params.prompt_tokens)
+    fail(r, "tokens came before the logprobs of the prompt");
+  if (ids == NULL)
+    return;
+  for (guint32 i = 0; i < n; i++) {
+    const oct_logprob *of = logprobs + (gsize)i * (1u + q->params.n_logprobs);
+    if (logprobs != NULL && of->token != ids[i])
+      fail(r, "a logprob is of another token");
+    if (q->params.guided && !rig_allows(q, choice, q->tokens[choice]->len + i, ids[i]))
+      fail(r, "a token came that its mask does not allow");
+  }
+  g_array_append_vals(q->tokens[choice], ids, n);
+}
+
+static void
+on_prompt_logprobs(void *user, oct_request_id id, void *request_user, guint32 first,
+                   const oct_logprob *logprobs, guint32 n, oct_time now) {
+  rig *r = user;
+  rig_request *q = request_user;
+  if (q->n_ends > 0 || (q->id != 0 && q->id != id) || now < r->now || first != q->n_scored ||
+      n == 0 || first + n > q->params.prompt_tokens)
+    fail(r, "logprobs of the prompt came out of order");
+  for (guint32 i = 0; i < n && r->failure == NULL; i++)
+    if (logprobs[(gsize)i * (1u + q->params.n_prompt_logprobs)].token !=
+        q->params.prompt_ids[first + i])
+      fail(r, "a logprob is not of the prompt's token");
+  q->n_scored += n;
+}
+
+static void
+on_pooled(void *user, oct_request_id id, void *request_user, const float *values, guint32 n,
+          oct_time now) {
+  rig *r = user;
+  rig_request *q = request_user;
+  if (q->n_ends > 0 || (q->id != 0 && q->id != id) || now < r->now || q->pooled->len > 0 ||
+      q->params.pooling == OCT_POOLING_NONE)
+    fail(r, "a vector came twice, or for another");
+  g_array_append_vals(q->pooled, values, n);
+}
+
+static void
+answer(rig *r, const rig_answer *a) {
+  oct_engine *e = r->engines[a->request->engine];
+  guint32 words = (r->configs[a->request->engine].instance.spec->vocab + 63) / 64;
+  g_autofree guint64 *bits = g_new(guint64, words);
+  for (guint32 w = 0; w < words; w++)
+    bits[w] = mask_word(a->request, a->choice, a->n_output, w);
+  (void)oct_engine_mask(e, a->request->id, a->choice, a->n_output, bits, words, r->now);
+}
+
+static void
+on_mask(void *user, oct_request_id id, void *request_user, guint32 choice, guint32 n_output,
+        oct_time now) {
+  rig *r = user;
+  rig_request *q = request_user;
+  if (q->n_ends > 0 || (q->id != 0 && q->id != id) || now < r->now || !q->params.guided ||
+      (r->configs[q->engine].carry_ids && n_output != q->tokens[choice]->len))
+    fail(r, "a mask is wanted that nobody can know, or for another");
+  q->n_asked++;
+  gint64 takes = r->answer_ns != NULL ? r->answer_ns(r, q, choice, n_output) : 0;
+  rig_answer a = {q, choice, n_output, now + takes};
+  if (takes == 0)
+    answer(r, &a);
+  else if (takes > 0)
+    g_array_append_val(r->answers, a);
+}
+
+/* Gives the masks that are due; returns when the next is. */
+static oct_time
+give_answers(rig *r) {
+  oct_time next = OCT_TIME_NEVER;
+  for (guint i = 0; i < r->answers->len;) {
+    rig_answer a = g_array_index(r->answers, rig_answer, i);
+    if (a.due_ns > r->now) {
+      next = MIN(next, a.due_ns);
+      i++;
+      continue;
+    }
+    g_array_remove_index(r->answers, i);
+    answer(r, &a);
+  }
+  return next;
 }
 
 static void
@@ -48,9 +142,12 @@ static gboolean
 open_engines(rig *r) {
   for (guint e = 0; e < r->n_engines; e++) {
     oct_engine_config *c = &r->configs[e];
-    c->listener = (oct_listener){.user = r, .ended = on_ended};
-    if (c->carry_ids)
+    c->listener =
+        (oct_listener){.user = r, .ended = on_ended, .mask = on_mask, .pooled = on_pooled};
+    if (c->carry_ids) {
       c->listener.tokens = on_tokens;
+      c->listener.prompt_logprobs = on_prompt_logprobs;
+    }
     g_autoptr(GError) error = NULL;
     r->engines[e] = oct_engine_new(r->world, c, &error);
     if (r->engines[e] == NULL) {
@@ -87,8 +184,12 @@ rig_add(rig *r, guint engine, const oct_request_params *params) {
   q->params.user = q;
   q->params.prompt_ids = g_memdup2(params->prompt_ids, params->prompt_tokens * sizeof(guint32));
   q->params.page_ids = g_memdup2(params->page_ids, params->n_page_ids * sizeof(guint64));
+  q->params.logit_bias =
+      g_memdup2(params->logit_bias, params->n_logit_bias * sizeof(oct_token_bias));
   for (int c = 0; c < 8; c++)
     q->tokens[c] = g_array_new(FALSE, FALSE, sizeof(guint32));
+  q->pooled = g_array_new(FALSE, FALSE, sizeof(float));
+  q->n_scored = 1;
   g_ptr_array_add(r->requests, q);
   return q;
 }
@@ -158,7 +259,7 @@ loop(oct_world *world, void *arg) {
   rig *r = arg;
   gboolean open = open_engines(r);
   while (open && r->failure == NULL && (r->stop_at == 0 || r->n_events < r->stop_at)) {
-    oct_time next_input = inputs(r), wake = next_input;
+    oct_time next_input = MIN(inputs(r), give_answers(r)), wake = next_input;
     for (guint e = 0; e < r->n_engines; e++)
       wake = MIN(wake,
                  oct_engine_turn(r->engines[e], r->now, r->n_engines == 1 ? next_input : r->now));
@@ -200,12 +301,15 @@ rig_clear(rig *r) {
     rig_request *q = rig_request_at(r, i);
     g_free((void *)q->params.prompt_ids);
     g_free((void *)q->params.page_ids);
+    g_free((void *)q->params.logit_bias);
+    g_array_unref(q->pooled);
     g_free(q->refusal);
     for (int c = 0; c < 8; c++)
       g_array_unref(q->tokens[c]);
     g_free(q);
   }
   g_ptr_array_unref(r->requests);
+  g_array_unref(r->answers);
   g_free(r->failure);
   oct_world_free(r->world);
 }

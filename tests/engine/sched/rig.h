@@ -22,8 +22,18 @@ typedef struct rig_request {
   gboolean stopped; /* oct_engine_stop() ended a choice of it */
   oct_request_record record;
   GArray *tokens[8]; /* guint32, per choice; only with carry_ids */
+  guint32 n_scored;  /* prompt tokens whose logprobs came, token 0 included */
+  guint n_asked;     /* masks that the engine wanted */
+  GArray *pooled;    /* float: the vector */
   oct_time first_start_ns;
 } rig_request;
+
+/* A mask that will be given. */
+typedef struct rig_answer {
+  rig_request *request;
+  guint32 choice, n_output;
+  oct_time due_ns;
+} rig_answer;
 
 typedef struct rig rig;
 struct rig {
@@ -41,6 +51,10 @@ struct rig {
   void (*on_ended)(rig *r, rig_request *request, void *user); /* from within the engine */
   void (*on_finish)(rig *r, void *user);                      /* the engines are still there */
   guint (*route)(rig *r, const rig_request *request);         /* NULL: request.engine */
+  /* How long the owner of a guided request takes to answer: 0 = at once, below 0 = for ever; NULL:
+   * at once. */
+  gint64 (*answer_ns)(rig *r, const rig_request *request, guint32 choice, guint32 n_output);
+  GArray *answers; /* rig_answer */
   void *user;
   guint64 events_max; /* more is a hang */
   guint64 stop_at;    /* the engines are freed after so many events, whatever runs; 0 = not */
@@ -57,6 +71,9 @@ rig_request *rig_add(rig *r, guint engine, const oct_request_params *params);
 rig_request *rig_request_at(const rig *r, guint i);
 /* Hands it in now, whatever its arrival says: for hooks, also from within the engine. */
 void rig_submit(rig *r, rig_request *request);
+/* Whether the mask of an output token allows `token`: of each, about half, by a hash of the
+ * request's seed, the choice and the place. What a guided request gets is checked against it. */
+gboolean rig_allows(const rig_request *request, guint32 choice, guint32 n_output, guint32 token);
 /* Runs until every request has ended and the world is at rest (a real clock never is: until every
  * request has ended), or something is wrong (r->failure). */
 void rig_run(rig *r);

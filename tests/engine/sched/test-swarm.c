@@ -62,6 +62,10 @@ typedef struct swarm {
   /* What clients do at events. */
   oct_rng hooks;
   guint32 cancel_permille, stop_permille, preempt_permille, again_percent;
+  /* What requests want beside tokens, and how long their owners take for a mask. */
+  oct_rng extras;
+  guint32 guided_percent, extra_percent, mute_permille;
+  gint64 answer_ns;
   guint64 last_progress; /* tokens computed, as of the last step that ended */
   guint32 idle_steps;    /* since then that brought nobody further */
   guint64 n_steps;       /* that have ended */
@@ -179,6 +183,55 @@ page_ids(const swarm *s, const guint32 *ids, guint32 n, guint32 *n_pages) {
   return pages;
 }
 
+static guint32
+extra(swarm *s, guint32 low, guint32 high) {
+  return low + (guint32)oct_rng_below(&s->extras, high - low + 1);
+}
+
+/* Masks, logprobs of the prompt, biases, vectors: from numbers of their own, so that the rest of a
+ * seed's run is drawn as without them. */
+static void
+draw_extras(swarm *s) {
+  oct_rng_seed(&s->extras, s->seed, 3);
+  s->guided_percent = extra(s, 0, 2) == 0 ? extra(s, 1, 100) : 0;
+  s->extra_percent = extra(s, 0, 1) == 0 ? extra(s, 1, 30) : 0;
+  s->mute_permille = extra(s, 0, 9) == 0 ? extra(s, 1, 20) : 0;
+  s->answer_ns = extra(s, 0, 1) == 0 ? extra(s, 1, 20) * G_GINT64_CONSTANT(1000000) : 0;
+  if (s->mute_permille > 0)
+    s->config.mask_deadline_ns = extra(s, 20, 200) * G_GINT64_CONSTANT(1000000);
+}
+
+static gboolean
+extra_chance(swarm *s, guint32 percent) {
+  return oct_rng_below(&s->extras, 100) < percent;
+}
+
+static void
+draw_request_extras(swarm *s, oct_request_params *p, oct_token_bias *biases) {
+  p->guided = extra_chance(s, s->guided_percent);
+  guint32 n_prompt_logprobs = extra_chance(s, s->extra_percent) ? extra(s, 1, 20) : 0;
+  /* They need ids. */
+  p->n_prompt_logprobs = (guint8)(s->config.carry_ids ? n_prompt_logprobs : 0);
+  p->logit_bias = biases;
+  p->n_logit_bias = extra_chance(s, s->extra_percent) ? extra(s, 1, 8) : 0;
+  for (guint32 i = 0; i < p->n_logit_bias; i++)
+    biases[i] = (oct_token_bias){extra(s, 0, 1000) * 8 + i, (float)extra(s, 0, 200) - 100};
+  gboolean pools = extra_chance(s, s->extra_percent);
+  oct_pooling pooling = extra(s, 0, 1) == 0 ? OCT_POOLING_LAST : OCT_POOLING_MEAN;
+  if (!pools || p->guided || n_prompt_logprobs > 0 || p->n_logprobs > 0 || p->n > 1)
+    return;
+  p->pooling = pooling;
+}
+
+static gint64
+answer_ns(rig *r, const rig_request *q, guint32 choice, guint32 n_output) {
+  const swarm *s = r->user;
+  guint64 x = oct_mix64(s->seed ^ oct_mix64(q->params.seed ^ ((guint64)choice << 32 | n_output)));
+  if (x % 1000 < s->mute_permille)
+    return -1;
+  return s->answer_ns == 0 || x >> 63 != 0 ? 0 : (gint64)((x >> 20) % (guint64)s->answer_ns);
+}
+
 static void
 draw_requests(swarm *s, rig *r) {
   oct_time arrival = 0;
@@ -211,6 +264,8 @@ draw_requests(swarm *s, rig *r) {
     p.prompt_ids = ids;
     g_autofree guint64 *pages = page_ids(s, ids, p.prompt_tokens, &p.n_page_ids);
     p.page_ids = pages;
+    oct_token_bias biases[8];
+    draw_request_extras(s, &p, biases);
     rig_request *q = rig_add(r, 0, &p);
     if (chance(s, 20))
       q->cancel_ns = arrival + 1 + (gint64)pick(s, 0, 300) * 1000000;
@@ -227,7 +282,7 @@ often(swarm *s, guint32 permille) {
 /* A live request drawn at random, NULL = none. */
 static rig_request *
 some_request(swarm *s, rig *r) {
-  if (r->requests->len == 0)
+  if (r->requests->len == 0 || r->engines[0] == NULL) /* it is being freed, after a failure */
     return NULL;
   rig_request *q = rig_request_at(r, (guint)oct_rng_below(&s->hooks, r->requests->len));
   return q->id != 0 && q->n_ends == 0 ? q : NULL;
@@ -264,7 +319,7 @@ static void
 on_ended(rig *r, rig_request *q, void *user) {
   swarm *s = user;
   disturb(s, r);
-  if (!often(s, 10 * s->again_percent) || r->requests->len > 200)
+  if (!often(s, 10 * s->again_percent) || r->requests->len > 200 || r->engines[0] == NULL)
     return;
   oct_request_params p = q->params;
   p.arrival_ns = r->now;
@@ -304,6 +359,26 @@ after_event(rig *r, void *user) {
   check_progress(s, r);
 }
 
+/* What one that ended by itself has got. */
+static void
+check_end(rig *r, guint i, const rig_request *q) {
+  const oct_request_params *p = &q->params;
+  gboolean whole = !q->refused && !q->stopped &&
+                   (q->record.reason == OCT_END_STOP || q->record.reason == OCT_END_LENGTH);
+  if (!whole || r->failure != NULL)
+    return;
+  /* No end of sequence is sampled before min_tokens. */
+  guint32 end = p->min_tokens > 0 ? MAX(p->oracle_tokens, p->min_tokens + 1) : p->oracle_tokens;
+  if (p->n == 1 && q->record.reason == OCT_END_STOP && p->oracle_tokens != 0 && !p->guided &&
+      p->pooling == OCT_POOLING_NONE && q->record.output_tokens != end)
+    r->failure = g_strdup_printf("request %u stopped after %u tokens, not %u", i,
+                                 q->record.output_tokens, end);
+  if (p->n_prompt_logprobs > 0 && q->n_scored != p->prompt_tokens)
+    r->failure = g_strdup_printf("request %u got the logprobs of %u tokens", i, q->n_scored);
+  if ((p->pooling != OCT_POOLING_NONE) != (q->pooled->len > 0))
+    r->failure = g_strdup_printf("request %u got a vector of %u", i, q->pooled->len);
+}
+
 static void
 check_at_rest(rig *r, const swarm *s) {
   const oct_engine_stats stats = r->stats[0];
@@ -316,7 +391,8 @@ check_at_rest(rig *r, const swarm *s) {
           g_strdup_printf("%u pages of group %u are held by nobody", stats.pages_used[g], g);
   if (r->failure == NULL && (ends != stats.accepted || stats.running != 0 || stats.waiting != 0))
     r->failure = g_strdup("something is left although every request has ended");
-  if (!s->faulty && r->failure == NULL && (stats.ended[OCT_END_FAILED] > 0 || stats.lost > 0))
+  if (!s->faulty && s->mute_permille == 0 && r->failure == NULL &&
+      (stats.ended[OCT_END_FAILED] > 0 || stats.lost > 0))
     r->failure = g_strdup("something failed although nothing went wrong");
   for (guint i = 0; i < r->requests->len && r->failure == NULL; i++) {
     const rig_request *q = rig_request_at(r, i);
@@ -326,10 +402,7 @@ check_at_rest(rig *r, const swarm *s) {
     if (!q->refused && s->config.carry_ids && kept != q->record.output_tokens)
       r->failure =
           g_strdup_printf("request %u had %u tokens of %u", i, kept, q->record.output_tokens);
-    if (!q->refused && q->params.n == 1 && q->record.reason == OCT_END_STOP && !q->stopped &&
-        q->params.oracle_tokens != 0 && q->record.output_tokens != q->params.oracle_tokens)
-      r->failure = g_strdup_printf("request %u stopped after %u tokens, not %u", i,
-                                   q->record.output_tokens, q->params.oracle_tokens);
+    check_end(r, i, q);
   }
 }
 
@@ -342,6 +415,8 @@ texts_of(const swarm *s, const rig *r) {
     gboolean whole = !q->refused && !q->stopped && q->n_ends == 1 &&
                      (q->record.reason == OCT_END_STOP || q->record.reason == OCT_END_LENGTH);
     GString *text = g_string_new(NULL);
+    for (guint k = 0; k < q->pooled->len && whole; k++)
+      g_string_append_printf(text, "%g ", (double)g_array_index(q->pooled, float, k));
     for (guint c = 0; c < q->params.n && whole; c++)
       for (guint t = 0; t < q->tokens[c]->len; t++)
         g_string_append_printf(text, "%u%c", g_array_index(q->tokens[c], guint32, t),
@@ -386,6 +461,7 @@ run_once(guint64 seed, variant how, const char *path) {
   oct_rng_seed(&s.rng, seed, 1);
   draw_config(&s);
   draw_faults(&s);
+  draw_extras(&s);
   if (how == EASY)
     make_easy(&s);
   s.config.carry_ids = s.config.instance.check_tags = how == PLAIN || how == EASY;
@@ -406,6 +482,7 @@ run_once(guint64 seed, variant how, const char *path) {
   r.on_event = how == PLAIN ? before_event : NULL;
   r.on_turn = how == PLAIN ? after_event : NULL;
   r.on_ended = how == PLAIN ? on_ended : NULL;
+  r.answer_ns = answer_ns;
   rig_add_engine(&r, &s.config);
   draw_requests(&s, &r);
   rig_run(&r);
@@ -488,6 +565,8 @@ run_seeds(guint64 first, guint n) {
     sum.snapshot_hits += stats.snapshot_hits;
     sum.cached_prompt_tokens += stats.cached_prompt_tokens;
     sum.zombie_slices += stats.zombie_slices;
+    sum.masks += stats.masks;
+    sum.late_masks += stats.late_masks;
     sum.forwarded_steps += stats.forwarded_steps;
     for (int f = 0; f < 4; f++)
       sum.faults[f] += stats.faults[f];
@@ -497,10 +576,11 @@ run_seeds(guint64 first, guint n) {
                  " reloads, %" G_GUINT64_FORMAT " snapshot hits, %" G_GUINT64_FORMAT
                  " cached tokens, %" G_GUINT64_FORMAT " zombies, faults %" G_GUINT64_FORMAT
                  " request, %" G_GUINT64_FORMAT " step, %" G_GUINT64_FORMAT
-                 " instance, %" G_GUINT64_FORMAT " steps skipped",
+                 " instance, %" G_GUINT64_FORMAT " steps skipped, %" G_GUINT64_FORMAT
+                 " masks, %" G_GUINT64_FORMAT " late",
                  n, sum.steps, sum.preemptions, sum.offloads, sum.reloads, sum.snapshot_hits,
                  sum.cached_prompt_tokens, sum.zombie_slices, sum.faults[0], sum.faults[1],
-                 sum.faults[2], sum.forwarded_steps);
+                 sum.faults[2], sum.forwarded_steps, sum.masks, sum.late_masks);
   g_assert_cmpuint(failed, ==, 0);
   /* A swarm that never gets where it hurts proves nothing. Held of the fixed seeds: of the fresh
    * ones, a hundred have few enough by chance. */
@@ -510,6 +590,8 @@ run_seeds(guint64 first, guint n) {
     g_assert_cmpuint(sum.snapshot_hits, >, n / 10);
     g_assert_cmpuint(sum.zombie_slices, >, n / 10);
     g_assert_cmpuint(sum.forwarded_steps, >, n);
+    g_assert_cmpuint(sum.masks, >, 10 * n);
+    g_assert_cmpuint(sum.late_masks, >, n);
     for (int f = 0; f < 3; f++)
       g_assert_cmpuint(sum.faults[f], >, n / 10);
   }
