@@ -239,6 +239,19 @@ typedef struct oct_kda_head {
 void oct_ref_kda_recur(const oct_kda_head *head, uint32_t width, float *state, float *out,
                        float *scratch);
 
+/* The same of up to OCT_REF_KDA_CHUNK tokens at once: the form that prompts are computed in where
+ * products of matrices are cheap. Equal to the recurrence but for rounding. Token i's arrays begin
+ * `stride` after those of i - 1; beta[i * beta_stride]. Scratch: 4 * n * width. */
+#define OCT_REF_KDA_CHUNK 16
+typedef struct oct_kda_chunk {
+  oct_kda_head first;
+  const float *beta; /* in place of first.beta */
+  size_t stride, beta_stride;
+  uint32_t n;
+} oct_kda_chunk;
+void oct_ref_kda_chunk(const oct_kda_chunk *chunk, uint32_t width, float *state, float *out,
+                       float *scratch);
+
 /* Takes one token into the state of heads [first, first + n) and writes their outputs to out[C],
  * not normed. Tokens of a sequence come one after another. Scratch: 8 * width. */
 void oct_ref_kda(const oct_kda *kda, float *state, const oct_kda_token *token, uint32_t first,
@@ -317,10 +330,10 @@ typedef struct oct_sample_input {
 } oct_sample_input;
 
 /* The token: a function of its arguments alone, so a seeded request samples the same tokens in any
- * batch. In this order: biases, mask, suppression, penalties, temperature, min-p, top-k, top-p, each on what the
- * one before left, then a draw by a number in [0, 1) made of seed and position. Equal logits: the
- * lower token first. OCT_REF_NO_TOKEN when a logit is not a number or infinite, or nothing is left.
- * scratch[vocab]. */
+ * batch. In this order: biases, mask, suppression, penalties, temperature, min-p, top-k, top-p,
+ * each on what the one before left, then a draw by a number in [0, 1) made of seed and position.
+ * Equal logits: the lower token first. OCT_REF_NO_TOKEN when a logit is not a number or infinite,
+ * or nothing is left. scratch[vocab]. */
 uint32_t oct_ref_sample(const oct_sampling *sampling, const oct_sample_input *input,
                         oct_token_logprob *scratch);
 /* The number in [0, 1), 53 bits. */

@@ -80,6 +80,68 @@ oct_ref_kda_recur(const oct_kda_head *head, uint32_t width, float *s, float *out
   oct_ref_combine(q, width, 1, s, width, width, width, out, width);
 }
 
+/* sum over d of a[d] b[d] exp(later[d] - earlier[d]): exponents are at most 0. */
+static float
+decayed_dot(const float *a, const float *b, const float *later, const float *earlier, uint32_t n) {
+  float sum = 0;
+  for (uint32_t d = 0; d < n; d++)
+    sum += a[d] * b[d] * expf(later[d] - earlier[d]);
+  return sum;
+}
+
+/* out[e] += sum over d of a[d] exp(g[d]) s[d, e] */
+static void
+decayed_read(const float *a, const float *g, const float *s, uint32_t width, float *out) {
+  for (uint32_t d = 0; d < width; d++) {
+    float factor = a[d] * expf(g[d]);
+    oct_ref_combine(&factor, 1, 1, s + (size_t)d * width, width, 1, width, out, width);
+  }
+}
+
+/* With G the sums of log decays up to and with each token:
+ *   U_i = beta_i (v_i - (k_i e^G_i) S) - sum over j < i of beta_i (k_i . k_j e^(G_i - G_j)) U_j,
+ *   out_i = (q_i e^G_i) S + sum over j <= i of (q_i . k_j e^(G_i - G_j)) U_j,
+ *   S = e^G_n S + sum over j of (k_j e^(G_n - G_j)) U_j. */
+void
+oct_ref_kda_chunk(const oct_kda_chunk *c, uint32_t width, float *s, float *out, float *scratch) {
+  float *q = scratch, *k = q + (size_t)c->n * width, *u = k + (size_t)c->n * width;
+  float *g = u + (size_t)c->n * width;
+  for (uint32_t i = 0; i < c->n; i++) {
+    size_t from = i * c->stride, at = (size_t)i * width;
+    float beta = sigmoid(c->beta[i * c->beta_stride]), *o = out + from;
+    normalise(c->first.q + from, width, 1 / sqrtf((float)width), q + at);
+    normalise(c->first.k + from, width, 1, k + at);
+    for (uint32_t d = 0; d < width; d++)
+      g[at + d] = c->first.log_decay[from + d] + (i > 0 ? g[at - width + d] : 0);
+    memset(o, 0, width * sizeof *o);
+    decayed_read(k + at, g + at, s, width, o);
+    for (uint32_t j = 0; j < i; j++) {
+      size_t before = (size_t)j * width;
+      float p = decayed_dot(k + at, k + before, g + at, g + before, width);
+      oct_ref_combine(&p, 1, 1, u + before, width, 1, width, o, width);
+    }
+    for (uint32_t e = 0; e < width; e++)
+      u[at + e] = beta * (c->first.v[from + e] - o[e]);
+    memset(o, 0, width * sizeof *o);
+    decayed_read(q + at, g + at, s, width, o);
+    for (uint32_t j = 0; j <= i; j++) {
+      size_t before = (size_t)j * width;
+      float p = decayed_dot(q + at, k + before, g + at, g + before, width);
+      oct_ref_combine(&p, 1, 1, u + before, width, 1, width, o, width);
+    }
+  }
+  const float *last = g + (size_t)(c->n - 1) * width;
+  for (uint32_t d = 0; d < width; d++) {
+    float *row = s + (size_t)d * width, whole = expf(last[d]);
+    for (uint32_t e = 0; e < width; e++)
+      row[e] *= whole;
+    for (uint32_t j = 0; j < c->n; j++) {
+      float factor = k[(size_t)j * width + d] * expf(last[d] - g[(size_t)j * width + d]);
+      oct_ref_combine(&factor, 1, 1, u + (size_t)j * width, width, 1, width, row, width);
+    }
+  }
+}
+
 void
 oct_ref_kda(const oct_kda *kda, float *state, const oct_kda_token *token, uint32_t first,
             uint32_t n, float *out, float *scratch) {

@@ -151,6 +151,34 @@ delta(gconstpointer data) {
   expect(c->group, "S1", state, state_floats);
 }
 
+/* The same in chunks, the last one in part where 16 does not divide the tokens. */
+static void
+delta_in_chunks(gconstpointer data) {
+  const delta_case *c = data;
+  gsize width = c->width, channels = c->heads * width, n = c->tokens * channels;
+  gsize state_floats = channels * width;
+  g_autofree float *state =
+      g_memdup2(floats(c->group, "S0", state_floats), state_floats * sizeof(float));
+  g_autofree float *out = g_new(float, n);
+  g_autofree float *scratch = g_new(float, 4 * OCT_REF_KDA_CHUNK * width);
+  const oct_kda_head whole = {floats(c->group, "q_raw", n), floats(c->group, "k_raw", n),
+                              floats(c->group, "v", n), floats(c->group, "log_decay", n), 0};
+  const float *beta = floats(c->group, "beta_raw", (gsize)c->tokens * c->heads);
+  for (guint32 t = 0; t < c->tokens; t += OCT_REF_KDA_CHUNK)
+    for (guint32 h = 0; h < c->heads; h++) {
+      gsize at = (gsize)t * channels + h * width;
+      const oct_kda_chunk chunk = {
+          .first = {whole.q + at, whole.k + at, whole.v + at, whole.log_decay + at, 0},
+          .beta = beta + (gsize)t * c->heads + h,
+          .stride = channels,
+          .beta_stride = c->heads,
+          .n = MIN(OCT_REF_KDA_CHUNK, c->tokens - t)};
+      oct_ref_kda_chunk(&chunk, c->width, state + h * width * width, out + at, scratch);
+    }
+  expect(c->group, "out", out, n);
+  expect(c->group, "S1", state, state_floats);
+}
+
 typedef struct latent_case {
   const char *group;
   guint32 heads, lora, nope, rope, value, tokens;
@@ -278,7 +306,9 @@ main(int argc, char **argv) {
   g_test_add_func("/kernels/kimi-k3/decay-gates", decay_gates);
   for (gsize i = 0; i < G_N_ELEMENTS(deltas); i++) {
     g_autofree char *name = g_strdup_printf("/kernels/kimi-k3/%s", deltas[i].group);
+    g_autofree char *chunks = g_strdup_printf("%s/in-chunks", name);
     g_test_add_data_func(name, &deltas[i], delta);
+    g_test_add_data_func(chunks, &deltas[i], delta_in_chunks);
   }
   for (gsize i = 0; i < G_N_ELEMENTS(latents); i++) {
     g_autofree char *name = g_strdup_printf("/kernels/kimi-k3/%s", latents[i].group);
