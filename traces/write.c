@@ -73,7 +73,9 @@ append_ids(GString *row, const char *field, const guint64 *ids, gsize n) {
 
 static void
 format_header(oct_trace_writer *writer, const oct_trace_request *first) {
-  const oct_trace_facts *facts = oct_trace_get_facts(writer->source);
+  static const oct_trace_facts none;
+  const oct_trace *source = writer->source;
+  const oct_trace_facts *facts = source != NULL ? oct_trace_get_facts(source) : &none;
   GString *row = writer->row;
   g_string_assign(row, "{\"octet_trace\":1");
   /* The rows of a source nearly always agree; one that does not says its own. */
@@ -84,7 +86,8 @@ format_header(oct_trace_writer *writer, const oct_trace_request *first) {
     g_string_append_printf(row, ",\"concurrency\":%u", facts->concurrency);
   if (facts->spread)
     g_string_append(row, ",\"spread\":true");
-  g_autofree char *base = g_path_get_basename(oct_trace_get_name(writer->source));
+  g_autofree char *base =
+      g_path_get_basename(source != NULL ? oct_trace_get_name(source) : "recorded");
   append_text(row, "source", base);
   g_string_append(row, "}\n");
 }

@@ -32,7 +32,7 @@
 typedef struct oct_trace_writer oct_trace_writer;
 
 /* Life cycle. `path` "-" is standard output. Facts of `source` (borrowed until close; read when the
- * first row is written) make the header. */
+ * first row is written) make the header; NULL: the rows come from no trace, and say all. */
 oct_trace_writer *oct_trace_writer_open(const char *path, const oct_trace *source,
                                         GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* Use. Rows in the order of their index, from 0 on without gaps. */

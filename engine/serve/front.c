@@ -428,8 +428,9 @@ error_of(oct_end_reason reason) {
 
 static void
 engine_ended(oct_generation *g, const oct_request_record *record) {
-  g->end.queued_ns = record->arrival_ns;
-  g->end.admitted_ns = record->admitted_ns;
+  /* The engine's time is that of its last event, which may be a little earlier. */
+  g->end.queued_ns = MAX(record->arrival_ns, g->received_ns);
+  g->end.admitted_ns = record->admitted_ns < 0 ? -1 : MAX(record->admitted_ns, g->end.queued_ns);
   g->end.first_token_ns = record->first_token_ns;
   g->end.last_token_ns = record->last_token_ns;
   g->end.cached_tokens = record->cached_tokens;

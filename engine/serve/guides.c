@@ -97,44 +97,6 @@ oct_guide_answer_clear(oct_guide_answer *answer) {
   g_free(answer->bits);
 }
 
-/* Gives back what the rings still carry. */
-static void
-empty_rings(oct_guides *s) {
-  oct_question question;
-  oct_result result;
-  oct_guide_answer answer;
-  while (oct_outbox_pop(s->from_front, &question) || oct_outbox_pop(s->from_engine, &question))
-    if (question.kind != QUESTION_TOKEN && question.kind != QUESTION_MASK)
-      oct_generation_unref(question.generation);
-  while (oct_outbox_pop(s->to_engine, &answer))
-    oct_guide_answer_clear(&answer);
-  while (oct_outbox_pop(s->to_front, &result)) {
-    g_clear_error(&result.error);
-    oct_generation_unref(result.generation);
-  }
-}
-
-void
-oct_guides_free(oct_guides *s) {
-  if (s == NULL)
-    return;
-  oct_assert(s->worker == NULL);
-  do
-    empty_rings(s);
-  while (!oct_outbox_flush(s->from_front) || !oct_outbox_flush(s->from_engine) ||
-         !oct_outbox_flush(s->to_front) || !oct_outbox_flush(s->to_engine));
-  empty_rings(s);
-  oct_outbox_free(s->from_front);
-  oct_outbox_free(s->from_engine);
-  oct_outbox_free(s->to_front);
-  oct_outbox_free(s->to_engine);
-  oct_bell_free(s->bell);
-  g_ptr_array_unref(s->kept);
-  oct_guide_vocab_free(s->vocab);
-  g_free(s->mask);
-  g_free(s);
-}
-
 /* ---------------------------------------------------------------- compiling */
 
 static oct_guide *
@@ -247,6 +209,49 @@ let_go(oct_generation *g) {
     g_clear_pointer(&g->guided, g_free);
   }
   oct_generation_unref(g);
+}
+
+/* Gives back what the rings still carry. */
+static void
+empty_rings(oct_guides *s) {
+  oct_question question;
+  oct_result result;
+  oct_guide_answer answer;
+  while (oct_outbox_pop(s->from_engine, &question) || oct_outbox_pop(s->from_front, &question))
+    if (question.kind == QUESTION_COMPILE)
+      oct_generation_unref(question.generation);
+    else if (question.kind == QUESTION_DROP || question.kind == QUESTION_LEFT)
+      let_go(question.generation);
+  while (oct_outbox_pop(s->to_engine, &answer))
+    oct_guide_answer_clear(&answer);
+  while (oct_outbox_pop(s->to_front, &result)) {
+    g_clear_error(&result.error);
+    if (result.compiled)
+      let_go(result.generation);
+    else
+      oct_generation_unref(result.generation);
+  }
+}
+
+void
+oct_guides_free(oct_guides *s) {
+  if (s == NULL)
+    return;
+  oct_assert(s->worker == NULL);
+  do
+    empty_rings(s);
+  while (!oct_outbox_flush(s->from_front) || !oct_outbox_flush(s->from_engine) ||
+         !oct_outbox_flush(s->to_front) || !oct_outbox_flush(s->to_engine));
+  empty_rings(s);
+  oct_outbox_free(s->from_front);
+  oct_outbox_free(s->from_engine);
+  oct_outbox_free(s->to_front);
+  oct_outbox_free(s->to_engine);
+  oct_bell_free(s->bell);
+  g_ptr_array_unref(s->kept);
+  oct_guide_vocab_free(s->vocab);
+  g_free(s->mask);
+  g_free(s);
 }
 
 /* ---------------------------------------------------------------- masks */

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "backends/mock/mock.h"
 #include "engine/text/tokenizer-bytes.h"
 #include "tests/engine/sched/rig.h"
 
@@ -154,6 +155,12 @@ front(void *user, oct_time now, oct_time *next) {
   return left || r->n_running > 0 || oct_service_active(r->service) > 0;
 }
 
+void
+serve_rig_one(serve_rig *r, serve_ask **out, const char *text) {
+  serve_rig_init(r, oct_mock_world_new(NULL, NULL));
+  *out = serve_add(r, 0, text);
+}
+
 static void
 on_log(void *user, const char *line) {
   g_ptr_array_add(((serve_rig *)user)->log, g_strdup(line));
@@ -165,7 +172,8 @@ serve_rig_init(serve_rig *r, oct_world *world) {
   r->tokenizer = oct_tokenizer_new_bytes();
   r->spec = rig_spec("llama");
   r->spec->vocab = oct_tokenizer_n_tokens(r->tokenizer);
-  r->spec->n_eos_tokens = 0;
+  r->spec->n_eos_tokens = 1;
+  r->spec->eos_tokens[0] = oct_tokenizer_role(r->tokenizer, OCT_ROLE_EOS);
   oct_engine_config engine;
   rig_config(&engine, r->spec, 512, 0);
   r->config = (oct_service_config){.world = world,

@@ -61,6 +61,8 @@ struct serve_rig {
 /* Takes the world (virtual clock). The model is small, with the vocabulary of the byte tokenizer.
  */
 void serve_rig_init(serve_rig *rig, oct_world *world);
+/* A rig on a mock world with one ask. */
+void serve_rig_one(serve_rig *rig, serve_ask **out, const char *text);
 serve_ask *serve_add(serve_rig *rig, oct_time at_ns, const char *text);
 /* Runs until every ask has ended and the service has nothing left. */
 void serve_run(serve_rig *rig);
