@@ -263,6 +263,8 @@ loop(oct_world *world, void *arg) {
     for (guint e = 0; e < r->n_engines; e++)
       wake = MIN(wake,
                  oct_engine_turn(r->engines[e], r->now, r->n_engines == 1 ? next_input : r->now));
+    for (guint i = 0; i < r->answers->len; i++)
+      wake = MIN(wake, g_array_index(r->answers, rig_answer, i).due_ns);
     check(r);
     oct_event event;
     /* A real clock is never at rest. */
