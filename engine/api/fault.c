@@ -2,9 +2,7 @@
 
 #include "engine/api/json-out.h"
 #include "engine/base/assert.h"
-#include "engine/base/error.h"
-#include "engine/sched/engine.h"
-#include "engine/text/error.h"
+#include "engine/serve/service.h"
 
 #define BUSY_RETRY_S 1u
 
@@ -21,33 +19,9 @@ oct_api_refuse(oct_api_fault *fault, guint status, const char *param, const char
   return FALSE;
 }
 
-static guint
-status_of(const GError *error) {
-  if (error->domain == OCT_TEXT_ERROR)
-    return error->code == OCT_TEXT_ERROR_FORMAT ? 500 : 400;
-  if (error->domain == OCT_BASE_ERROR)
-    return error->code == OCT_BASE_ERROR_LIMIT    ? 400
-           : error->code == OCT_BASE_ERROR_MEMORY ? 503
-                                                  : 500;
-  if (error->domain == OCT_ENGINE_ERROR)
-    switch ((oct_engine_error)error->code) {
-    case OCT_ENGINE_ERROR_INVALID:
-    case OCT_ENGINE_ERROR_TOO_LONG:
-      return 400;
-    case OCT_ENGINE_ERROR_BUSY:
-      return 429;
-    case OCT_ENGINE_ERROR_DOWN:
-      return 503;
-    case OCT_ENGINE_ERROR_CONFIG:
-    default:
-      return 500;
-    }
-  return 500;
-}
-
 gboolean
 oct_api_refuse_error(oct_api_fault *fault, const char *param, GError *error) {
-  guint status = status_of(error);
+  guint status = oct_service_error_status(error);
   /* What failed inside is for the log, not for the client. */
   oct_api_refuse(fault, status, param, "%s", status == 500 ? "internal error" : error->message);
   if (g_error_matches(error, OCT_ENGINE_ERROR, OCT_ENGINE_ERROR_TOO_LONG))
@@ -83,16 +57,16 @@ oct_api_fault_type(const oct_api_fault *fault) {
 
 void
 oct_api_fault_write(const oct_api_fault *fault, GString *out) {
-  oct_json json = OCT_JSON_INIT(out);
-  oct_json_open(&json, '{');
-  oct_json_key(&json, "error");
-  oct_json_open(&json, '{');
-  oct_json_put_string(&json, "message", fault->message);
-  oct_json_put_string(&json, "type", oct_api_fault_type(fault));
-  oct_json_put_string(&json, "param", fault->param);
-  oct_json_put_string(&json, "code", fault->code);
-  oct_json_close(&json, '}');
-  oct_json_close(&json, '}');
+  oct_out json = OCT_OUT_INIT(out);
+  oct_out_open(&json, '{');
+  oct_out_key(&json, "error");
+  oct_out_open(&json, '{');
+  oct_out_put_string(&json, "message", fault->message);
+  oct_out_put_string(&json, "type", oct_api_fault_type(fault));
+  oct_out_put_string(&json, "param", fault->param);
+  oct_out_put_string(&json, "code", fault->code);
+  oct_out_close(&json, '}');
+  oct_out_close(&json, '}');
 }
 
 static const char *
@@ -109,14 +83,14 @@ anthropic_type(const oct_api_fault *fault) {
 
 void
 oct_api_fault_write_anthropic(const oct_api_fault *fault, const char *request_id, GString *out) {
-  oct_json json = OCT_JSON_INIT(out);
-  oct_json_open(&json, '{');
-  oct_json_put_string(&json, "type", "error");
-  oct_json_key(&json, "error");
-  oct_json_open(&json, '{');
-  oct_json_put_string(&json, "type", anthropic_type(fault));
-  oct_json_put_string(&json, "message", fault->message);
-  oct_json_close(&json, '}');
-  oct_json_put_string(&json, "request_id", request_id);
-  oct_json_close(&json, '}');
+  oct_out json = OCT_OUT_INIT(out);
+  oct_out_open(&json, '{');
+  oct_out_put_string(&json, "type", "error");
+  oct_out_key(&json, "error");
+  oct_out_open(&json, '{');
+  oct_out_put_string(&json, "type", anthropic_type(fault));
+  oct_out_put_string(&json, "message", fault->message);
+  oct_out_close(&json, '}');
+  oct_out_put_string(&json, "request_id", request_id);
+  oct_out_close(&json, '}');
 }

@@ -122,24 +122,24 @@ guint64 oct_job_output_tokens(const oct_job *job);
 
 /* OpenAI's chunks (chunks.c): data: {…,"choices": and what follows is a value; the end of the
  * frame; the end of a stream; an error in one. */
-oct_json oct_chunk_open(oct_job *job);
-void oct_chunk_close(oct_job *job, oct_json *json);
+oct_out oct_chunk_open(oct_job *job);
+void oct_chunk_close(oct_job *job, oct_out *json);
 void oct_chunk_end(oct_job *job);
 void oct_chunk_fail(oct_job *job, const oct_api_fault *fault);
 /* The same of whole answers: inside the list of choices, and behind it. */
-oct_json oct_answer_open(oct_job *job);
-void oct_answer_close(oct_job *job, oct_json *json);
+oct_out oct_answer_open(oct_job *job);
+void oct_answer_close(oct_job *job, oct_out *json);
 /* "token_ids" of what has not been written yet; with `last` the prompt's too. */
-void oct_choice_put_ids(oct_choice *choice, gboolean last, oct_json *json);
-void oct_choice_put_prompt_logprobs(const oct_choice *choice, oct_json *json);
+void oct_choice_put_ids(oct_choice *choice, gboolean last, oct_out *json);
+void oct_choice_put_prompt_logprobs(const oct_choice *choice, oct_out *json);
 
 /* Whether an answer's usage and metrics are to be written, and how OpenAI writes them. */
-void oct_job_put_usage(const oct_job *job, oct_json *json);
-void oct_job_put_metrics(const oct_job *job, oct_json *json);
+void oct_job_put_usage(const oct_job *job, oct_out *json);
+void oct_job_put_metrics(const oct_job *job, oct_out *json);
 /* "stop", "length", "tool_calls". */
 const char *oct_choice_finish_reason(const oct_choice *choice);
 /* "stop_reason" as vLLM has it: the stop string, the stop token's id, or null. */
-void oct_choice_put_stop_reason(const oct_choice *choice, oct_json *json);
+void oct_choice_put_stop_reason(const oct_choice *choice, oct_out *json);
 
 /* --- logprobs (logprobs.c) ----------------------------------------------------------------------
  */
@@ -152,8 +152,8 @@ void oct_job_add_prompt_logprobs(oct_job *job, guint prompt, guint32 first,
 /* The first token of a prompt that is echoed: once, whoever comes first. */
 void oct_choice_add_echo(oct_choice *choice, guint32 id);
 /* Writes and forgets what has been taken in; null where none were asked for. */
-void oct_choice_put_chat_logprobs(oct_choice *choice, oct_json *json);
-void oct_choice_put_logprobs(oct_choice *choice, oct_json *json);
+void oct_choice_put_chat_logprobs(oct_choice *choice, oct_out *json);
+void oct_choice_put_logprobs(oct_choice *choice, oct_out *json);
 /* The token as text; empties `out` first. */
 void oct_api_token_text(const oct_api *api, guint32 id, GString *out);
 

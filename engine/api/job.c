@@ -5,7 +5,7 @@
  *
  * A stream's head is written with its first frame, so that what is refused late (a prompt that is
  * too long, a schema that cannot be compiled) still has its own status. After that an error is a
- * frame.
+ * frame. A stream that says nothing for long, before its first token too, is kept alive.
  */
 #include "engine/api/internal.h"
 
@@ -60,7 +60,7 @@ job_free(oct_job *job) {
   g_free(job->prompt_logprobs);
   g_free(job->prompt_ids);
   g_free(job->n_prompt);
-  if (job->begun)
+  if (job->plan.sampling.stream)
     g_queue_unlink(&api->streams, &job->link);
   oct_plan_clear(&job->plan);
   g_string_free(job->out, TRUE);
@@ -91,8 +91,6 @@ begin_stream(oct_job *job) {
                                 .n_fields = G_N_ELEMENTS(fields)};
   oct_http_stream_begin(job->x, &reply);
   job->begun = TRUE;
-  job->link.data = job;
-  g_queue_push_tail_link(&job->api->streams, &job->link);
   job->shape->begin(job);
 }
 
@@ -138,6 +136,8 @@ succeed(oct_job *job) {
 
 void
 oct_job_keep_alive(oct_job *job) {
+  if (!job->begun)
+    begin_stream(job);
   g_string_append(job->out, ": keep-alive\n\n");
   write_frames(job);
 }
@@ -396,6 +396,9 @@ job_new(oct_api *api, oct_http_exchange *x, const oct_shape *shape, oct_plan *pl
     job->plan.sampling.include_usage = TRUE;
   if (api->config.always_metrics)
     job->plan.metrics = TRUE;
+  job->link.data = job;
+  if (job->plan.sampling.stream)
+    g_queue_push_tail_link(&api->streams, &job->link);
   api->generating++;
   return job;
 }

@@ -50,7 +50,7 @@ escape_one(GString *out, guint8 c) {
 }
 
 void
-oct_json_escape(GString *out, const char *text, gsize size) {
+oct_out_escape(GString *out, const char *text, gsize size) {
   const guint8 *bytes = (const guint8 *)text;
   gsize begin = 0; /* of what is to be written as it is */
   for (gsize i = 0; i < size;) {
@@ -72,7 +72,7 @@ oct_json_escape(GString *out, const char *text, gsize size) {
 
 /* A value begins: the comma before it. */
 static void
-before(oct_json *json) {
+before(oct_out *json) {
   guint64 bit = G_GUINT64_CONSTANT(1) << json->depth;
   if (!json->after_key && json->filled & bit)
     g_string_append_c(json->out, ',');
@@ -81,8 +81,8 @@ before(oct_json *json) {
 }
 
 void
-oct_json_open(oct_json *json, char bracket) {
-  oct_assert(json->depth < OCT_JSON_OUT_DEPTH_MAX);
+oct_out_open(oct_out *json, char bracket) {
+  oct_assert(json->depth < OCT_OUT_DEPTH_MAX);
   before(json);
   g_string_append_c(json->out, bracket);
   json->depth++;
@@ -90,71 +90,71 @@ oct_json_open(oct_json *json, char bracket) {
 }
 
 void
-oct_json_close(oct_json *json, char bracket) {
+oct_out_close(oct_out *json, char bracket) {
   oct_assert(json->depth > 0 && !json->after_key);
   g_string_append_c(json->out, bracket);
   json->depth--;
 }
 
 void
-oct_json_key(oct_json *json, const char *key) {
-  oct_json_string(json, key);
+oct_out_key(oct_out *json, const char *key) {
+  oct_out_string(json, key);
   g_string_append_c(json->out, ':');
   json->after_key = TRUE;
 }
 
 void
-oct_json_text(oct_json *json, const char *text, gsize size) {
+oct_out_text(oct_out *json, const char *text, gsize size) {
   before(json);
   g_string_append_c(json->out, '"');
-  oct_json_escape(json->out, text, size);
+  oct_out_escape(json->out, text, size);
   g_string_append_c(json->out, '"');
 }
 
 void
-oct_json_string(oct_json *json, const char *text) {
+oct_out_string(oct_out *json, const char *text) {
   if (text == NULL)
-    oct_json_null(json);
+    oct_out_null(json);
   else
-    oct_json_text(json, text, strlen(text));
+    oct_out_text(json, text, strlen(text));
 }
 
 void
-oct_json_uint(oct_json *json, guint64 value) {
+oct_out_uint(oct_out *json, guint64 value) {
   char digits[24];
   gsize at = sizeof digits;
   do
     digits[--at] = (char)('0' + value % 10);
   while ((value /= 10) > 0);
-  oct_json_raw(json, digits + at, sizeof digits - at);
+  oct_out_raw(json, digits + at, sizeof digits - at);
 }
 
 void
-oct_json_int(oct_json *json, gint64 value) {
+oct_out_int(oct_out *json, gint64 value) {
   if (value >= 0) {
-    oct_json_uint(json, (guint64)value);
+    oct_out_uint(json, (guint64)value);
     return;
   }
   before(json);
   g_string_append_c(json->out, '-');
   json->after_key = TRUE; /* the digits go on with the sign */
-  oct_json_uint(json, 0 - (guint64)value);
+  oct_out_uint(json, 0 - (guint64)value);
 }
 
 void
-oct_json_bool(oct_json *json, gboolean value) {
-  oct_json_raw(json, value ? "true" : "false", value ? 4 : 5);
+oct_out_bool(oct_out *json, gboolean value) {
+  oct_out_raw(json, value ? "true" : "false", value ? 4 : 5);
 }
 
 void
-oct_json_null(oct_json *json) {
-  oct_json_raw(json, "null", 4);
+oct_out_null(oct_out *json) {
+  oct_out_raw(json, "null", 4);
 }
 
 void
-oct_json_double(oct_json *json, double value) {
+oct_out_double(oct_out *json, double value) {
   if (!isfinite(value)) {
-    oct_json_null(json);
+    oct_out_null(json);
     return;
   }
   char digits[G_ASCII_DTOSTR_BUF_SIZE];
@@ -164,13 +164,13 @@ oct_json_double(oct_json *json, double value) {
     if (g_ascii_strtod(digits, NULL) == value)
       break;
   }
-  oct_json_raw(json, digits, strlen(digits));
+  oct_out_raw(json, digits, strlen(digits));
 }
 
 void
-oct_json_float(oct_json *json, float value) {
+oct_out_float(oct_out *json, float value) {
   if (!isfinite(value)) {
-    oct_json_null(json);
+    oct_out_null(json);
     return;
   }
   char digits[G_ASCII_DTOSTR_BUF_SIZE];
@@ -180,53 +180,53 @@ oct_json_float(oct_json *json, float value) {
     if ((float)g_ascii_strtod(digits, NULL) == value)
       break;
   }
-  oct_json_raw(json, digits, strlen(digits));
+  oct_out_raw(json, digits, strlen(digits));
 }
 
 void
-oct_json_raw(oct_json *json, const char *text, gsize size) {
+oct_out_raw(oct_out *json, const char *text, gsize size) {
   before(json);
   g_string_append_len(json->out, text, (gssize)size);
 }
 
 void
-oct_json_put_string(oct_json *json, const char *key, const char *text) {
-  oct_json_key(json, key);
-  oct_json_string(json, text);
+oct_out_put_string(oct_out *json, const char *key, const char *text) {
+  oct_out_key(json, key);
+  oct_out_string(json, text);
 }
 
 void
-oct_json_put_text(oct_json *json, const char *key, const char *text, gsize size) {
-  oct_json_key(json, key);
-  oct_json_text(json, text, size);
+oct_out_put_text(oct_out *json, const char *key, const char *text, gsize size) {
+  oct_out_key(json, key);
+  oct_out_text(json, text, size);
 }
 
 void
-oct_json_put_int(oct_json *json, const char *key, gint64 value) {
-  oct_json_key(json, key);
-  oct_json_int(json, value);
+oct_out_put_int(oct_out *json, const char *key, gint64 value) {
+  oct_out_key(json, key);
+  oct_out_int(json, value);
 }
 
 void
-oct_json_put_bool(oct_json *json, const char *key, gboolean value) {
-  oct_json_key(json, key);
-  oct_json_bool(json, value);
+oct_out_put_bool(oct_out *json, const char *key, gboolean value) {
+  oct_out_key(json, key);
+  oct_out_bool(json, value);
 }
 
 void
-oct_json_put_null(oct_json *json, const char *key) {
-  oct_json_key(json, key);
-  oct_json_null(json);
+oct_out_put_null(oct_out *json, const char *key) {
+  oct_out_key(json, key);
+  oct_out_null(json);
 }
 
 void
-oct_json_put_double(oct_json *json, const char *key, double value) {
-  oct_json_key(json, key);
-  oct_json_double(json, value);
+oct_out_put_double(oct_out *json, const char *key, double value) {
+  oct_out_key(json, key);
+  oct_out_double(json, value);
 }
 
 void
-oct_json_put_empty(oct_json *json, const char *key, const char *brackets) {
-  oct_json_key(json, key);
-  oct_json_raw(json, brackets, 2);
+oct_out_put_empty(oct_out *json, const char *key, const char *brackets) {
+  oct_out_key(json, key);
+  oct_out_raw(json, brackets, 2);
 }

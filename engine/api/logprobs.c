@@ -37,8 +37,8 @@ text_of(const oct_job *job, guint32 id, GString *out) {
 }
 
 static void
-put_logprob(oct_json *json, float logprob) {
-  oct_json_float(json, logprob < LOGPROB_FLOOR || isnan(logprob) ? LOGPROB_FLOOR : logprob);
+put_logprob(oct_out *json, float logprob) {
+  oct_out_float(json, logprob < LOGPROB_FLOOR || isnan(logprob) ? LOGPROB_FLOOR : logprob);
 }
 
 /* The k likeliest tokens out of the token's own and the likeliest others; returns how many. With
@@ -66,72 +66,72 @@ likeliest(const oct_logprob *row, guint32 each, gint64 k, gboolean own, oct_logp
 /* --- chat ------------------------------------------------------------------------------------- */
 
 static void
-put_chat_token(const oct_job *job, oct_json *json, oct_logprob entry, GString *text) {
+put_chat_token(const oct_job *job, oct_out *json, oct_logprob entry, GString *text) {
   text_of(job, entry.token, text);
-  oct_json_put_text(json, "token", text->str, text->len);
-  oct_json_key(json, "logprob");
+  oct_out_put_text(json, "token", text->str, text->len);
+  oct_out_key(json, "logprob");
   put_logprob(json, entry.logprob);
   const oct_tokenizer *tokenizer = oct_service_tokenizer(job->api->config.service);
-  oct_json_key(json, "bytes");
+  oct_out_key(json, "bytes");
   if (tokenizer == NULL) {
-    oct_json_null(json);
+    oct_out_null(json);
     return;
   }
   oct_text bytes = oct_tokenizer_bytes(tokenizer, entry.token);
-  oct_json_open(json, '[');
+  oct_out_open(json, '[');
   for (gsize i = 0; i < bytes.size; i++)
-    oct_json_int(json, (guint8)bytes.bytes[i]);
-  oct_json_close(json, ']');
+    oct_out_int(json, (guint8)bytes.bytes[i]);
+  oct_out_close(json, ']');
 }
 
 static void
 add_chat(oct_choice *c, const oct_logprob *row, guint32 each, GString *text) {
   oct_logprob top[OCT_API_LOGPROBS_MAX + 2];
-  oct_json json = OCT_JSON_INIT(c->logprobs);
+  oct_out json = OCT_OUT_INIT(c->logprobs);
   if (c->logprobs->len > 0)
     g_string_append_c(c->logprobs, ',');
-  oct_json_open(&json, '{');
+  oct_out_open(&json, '{');
   put_chat_token(c->job, &json, row[0], text);
   guint n = likeliest(row, each, c->job->plan.sampling.logprobs, FALSE, top);
   if (c->job->plan.sampling.logprobs == 0)
     n = 0;
-  oct_json_key(&json, "top_logprobs");
-  oct_json_open(&json, '[');
+  oct_out_key(&json, "top_logprobs");
+  oct_out_open(&json, '[');
   for (guint i = 0; i < n; i++) {
-    oct_json_open(&json, '{');
+    oct_out_open(&json, '{');
     put_chat_token(c->job, &json, top[i], text);
-    oct_json_close(&json, '}');
+    oct_out_close(&json, '}');
   }
-  oct_json_close(&json, ']');
-  oct_json_close(&json, '}');
+  oct_out_close(&json, ']');
+  oct_out_close(&json, '}');
 }
 
 void
-oct_choice_put_chat_logprobs(oct_choice *c, oct_json *json) {
-  oct_json_key(json, "logprobs");
+oct_choice_put_chat_logprobs(oct_choice *c, oct_out *json) {
+  oct_out_key(json, "logprobs");
   if (c->logprobs == NULL) {
-    oct_json_null(json);
+    oct_out_null(json);
     return;
   }
-  oct_json_open(json, '{');
-  oct_json_key(json, "content");
-  oct_json_open(json, '[');
+  oct_out_open(json, '{');
+  oct_out_key(json, "content");
+  oct_out_open(json, '[');
   if (c->logprobs->len > 0)
-    oct_json_raw(json, c->logprobs->str, c->logprobs->len);
-  oct_json_close(json, ']');
-  oct_json_put_null(json, "refusal");
-  oct_json_close(json, '}');
+    oct_out_raw(json, c->logprobs->str, c->logprobs->len);
+  oct_out_close(json, ']');
+  oct_out_put_null(json, "refusal");
+  oct_out_close(json, '}');
   g_string_truncate(c->logprobs, 0);
 }
 
 /* --- completions ------------------------------------------------------------------------------ */
 
 /* Begins the next item. */
-static oct_json
+static oct_out
 next_item(GString *items) {
   if (items->len > 0)
     g_string_append_c(items, ',');
-  return (oct_json)OCT_JSON_INIT(items);
+  return (oct_out)OCT_OUT_INIT(items);
 }
 
 /* row NULL: the first token of a prompt, of which nothing is known. */
@@ -140,50 +140,50 @@ add_completion(oct_choice *c, guint32 id, const oct_logprob *row, guint32 each, 
   oct_logprob top[OCT_API_LOGPROBS_MAX + 2];
   gint64 k = c->job->plan.sampling.logprobs;
   text_of(c->job, id, text);
-  oct_json tokens = next_item(c->tokens), logprobs = next_item(c->token_logprobs);
-  oct_json all = next_item(c->top), offsets = next_item(c->offsets);
-  oct_json_text(&tokens, text->str, text->len);
-  oct_json_int(&offsets, c->offset);
+  oct_out tokens = next_item(c->tokens), logprobs = next_item(c->token_logprobs);
+  oct_out all = next_item(c->top), offsets = next_item(c->offsets);
+  oct_out_text(&tokens, text->str, text->len);
+  oct_out_int(&offsets, c->offset);
   c->offset += (guint)g_utf8_strlen(text->str, (gssize)text->len);
   if (row == NULL) {
-    oct_json_null(&logprobs);
-    oct_json_null(&all);
+    oct_out_null(&logprobs);
+    oct_out_null(&all);
     return;
   }
   put_logprob(&logprobs, row[0].logprob);
   guint n = k > 0 ? likeliest(row, each, k, TRUE, top) : 0;
-  oct_json_open(&all, '{');
+  oct_out_open(&all, '{');
   for (guint i = 0; i < n; i++) {
     text_of(c->job, top[i].token, text);
-    oct_json_key(&all, text->str);
+    oct_out_key(&all, text->str);
     put_logprob(&all, top[i].logprob);
   }
-  oct_json_close(&all, '}');
+  oct_out_close(&all, '}');
 }
 
 static void
-put_items(oct_json *json, const char *key, GString *items) {
-  oct_json_key(json, key);
-  oct_json_open(json, '[');
+put_items(oct_out *json, const char *key, GString *items) {
+  oct_out_key(json, key);
+  oct_out_open(json, '[');
   if (items->len > 0)
-    oct_json_raw(json, items->str, items->len);
-  oct_json_close(json, ']');
+    oct_out_raw(json, items->str, items->len);
+  oct_out_close(json, ']');
   g_string_truncate(items, 0);
 }
 
 void
-oct_choice_put_logprobs(oct_choice *c, oct_json *json) {
-  oct_json_key(json, "logprobs");
+oct_choice_put_logprobs(oct_choice *c, oct_out *json) {
+  oct_out_key(json, "logprobs");
   if (c->tokens == NULL) {
-    oct_json_null(json);
+    oct_out_null(json);
     return;
   }
-  oct_json_open(json, '{');
+  oct_out_open(json, '{');
   put_items(json, "tokens", c->tokens);
   put_items(json, "token_logprobs", c->token_logprobs);
   put_items(json, "top_logprobs", c->top);
   put_items(json, "text_offset", c->offsets);
-  oct_json_close(json, '}');
+  oct_out_close(json, '}');
 }
 
 void
@@ -216,31 +216,31 @@ rank_of(const oct_logprob *row, guint32 each, guint32 i) {
 static void
 add_prompt_item(const oct_job *job, GString *out, const oct_logprob *row, guint32 each,
                 GString *text) {
-  oct_json json = next_item(out);
+  oct_out json = next_item(out);
   if (row == NULL) {
-    oct_json_null(&json);
+    oct_out_null(&json);
     return;
   }
   guint32 n = (guint32)MIN(job->plan.sampling.prompt_logprobs, (gint64)each - 1);
-  oct_json_open(&json, '{');
+  oct_out_open(&json, '{');
   for (guint32 i = 0; i <= n; i++) {
     char key[16];
     guint32 rank = rank_of(row, each, i);
     g_snprintf(key, sizeof key, "%u", row[i].token);
-    oct_json_key(&json, key);
-    oct_json_open(&json, '{');
-    oct_json_key(&json, "logprob");
+    oct_out_key(&json, key);
+    oct_out_open(&json, '{');
+    oct_out_key(&json, "logprob");
     put_logprob(&json, row[i].logprob);
-    oct_json_key(&json, "rank");
+    oct_out_key(&json, "rank");
     if (rank > 0)
-      oct_json_int(&json, rank);
+      oct_out_int(&json, rank);
     else
-      oct_json_null(&json);
+      oct_out_null(&json);
     text_of(job, row[i].token, text);
-    oct_json_put_text(&json, "decoded_token", text->str, text->len);
-    oct_json_close(&json, '}');
+    oct_out_put_text(&json, "decoded_token", text->str, text->len);
+    oct_out_close(&json, '}');
   }
-  oct_json_close(&json, '}');
+  oct_out_close(&json, '}');
 }
 
 void

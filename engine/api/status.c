@@ -3,40 +3,40 @@
 
 #include <string.h>
 
-static oct_json
+static oct_out
 begin(oct_api *api) {
   g_string_truncate(api->scratch, 0);
-  return (oct_json)OCT_JSON_INIT(api->scratch);
+  return (oct_out)OCT_OUT_INIT(api->scratch);
 }
 
 /* --- models ------------------------------------------------------------------------------------
  */
 
 static void
-put_model(const oct_api *api, const char *name, oct_json *json) {
-  oct_json_open(json, '{');
-  oct_json_put_string(json, "id", name);
-  oct_json_put_string(json, "object", "model");
-  oct_json_put_int(json, "created", api->started_s);
-  oct_json_put_string(json, "owned_by", "octet");
-  oct_json_put_string(json, "root", api->root);
-  oct_json_put_null(json, "parent");
-  oct_json_put_int(json, "max_model_len", oct_service_max_model_len(api->config.service));
-  oct_json_close(json, '}');
+put_model(const oct_api *api, const char *name, oct_out *json) {
+  oct_out_open(json, '{');
+  oct_out_put_string(json, "id", name);
+  oct_out_put_string(json, "object", "model");
+  oct_out_put_int(json, "created", api->started_s);
+  oct_out_put_string(json, "owned_by", "octet");
+  oct_out_put_string(json, "root", api->root);
+  oct_out_put_null(json, "parent");
+  oct_out_put_int(json, "max_model_len", oct_service_max_model_len(api->config.service));
+  oct_out_close(json, '}');
 }
 
 void
 oct_api_run_models(oct_api *api, oct_http_exchange *x, const char *path) {
   (void)path;
-  oct_json json = begin(api);
-  oct_json_open(&json, '{');
-  oct_json_put_string(&json, "object", "list");
-  oct_json_key(&json, "data");
-  oct_json_open(&json, '[');
+  oct_out json = begin(api);
+  oct_out_open(&json, '{');
+  oct_out_put_string(&json, "object", "list");
+  oct_out_key(&json, "data");
+  oct_out_open(&json, '[');
   for (guint i = 0; i < api->config.n_names; i++)
     put_model(api, api->names[i], &json);
-  oct_json_close(&json, ']');
-  oct_json_close(&json, '}');
+  oct_out_close(&json, ']');
+  oct_out_close(&json, '}');
   oct_api_respond_json(api, x, 200, api->scratch);
 }
 
@@ -50,7 +50,7 @@ oct_api_run_model(oct_api *api, oct_http_exchange *x, const char *path) {
     oct_api_respond_fault(api, x, &fault, FALSE);
     return;
   }
-  oct_json json = begin(api);
+  oct_out json = begin(api);
   put_model(api, plan.model, &json);
   oct_api_respond_json(api, x, 200, api->scratch);
 }
@@ -71,10 +71,10 @@ respond_state(oct_http_exchange *x, gboolean well, const GString *body) {
 }
 
 static void
-put_status(const oct_service_status *status, oct_json *json) {
-  oct_json_put_string(json, "status", oct_health_name(status->health));
+put_status(const oct_service_status *status, oct_out *json) {
+  oct_out_put_string(json, "status", oct_health_name(status->health));
   if (status->reason[0] != '\0')
-    oct_json_put_string(json, "reason", status->reason);
+    oct_out_put_string(json, "reason", status->reason);
 }
 
 void
@@ -82,15 +82,15 @@ oct_api_run_health(oct_api *api, oct_http_exchange *x, const char *path) {
   (void)path;
   oct_service_status status;
   oct_service_get_status(api->config.service, &status);
-  oct_json json = begin(api);
-  oct_json_open(&json, '{');
+  oct_out json = begin(api);
+  oct_out_open(&json, '{');
   put_status(&status, &json);
-  oct_json_put_int(&json, "running", status.running);
-  oct_json_put_int(&json, "waiting", status.waiting);
-  oct_json_put_double(&json, "progress_age_s", (double)status.progress_age_ns / 1e9);
+  oct_out_put_int(&json, "running", status.running);
+  oct_out_put_int(&json, "waiting", status.waiting);
+  oct_out_put_double(&json, "progress_age_s", (double)status.progress_age_ns / 1e9);
   if (status.health == OCT_HEALTH_OPENING)
-    oct_json_put_double(&json, "opened", status.opened);
-  oct_json_close(&json, '}');
+    oct_out_put_double(&json, "opened", status.opened);
+  oct_out_close(&json, '}');
   respond_state(x, status.health == OCT_HEALTH_OK || status.health == OCT_HEALTH_BUSY,
                 api->scratch);
 }
@@ -99,10 +99,10 @@ oct_api_run_health(oct_api *api, oct_http_exchange *x, const char *path) {
 void
 oct_api_run_livez(oct_api *api, oct_http_exchange *x, const char *path) {
   (void)path;
-  oct_json json = begin(api);
-  oct_json_open(&json, '{');
-  oct_json_put_string(&json, "status", "ok");
-  oct_json_close(&json, '}');
+  oct_out json = begin(api);
+  oct_out_open(&json, '{');
+  oct_out_put_string(&json, "status", "ok");
+  oct_out_close(&json, '}');
   respond_state(x, TRUE, api->scratch);
 }
 
@@ -111,11 +111,11 @@ oct_api_run_readyz(oct_api *api, oct_http_exchange *x, const char *path) {
   (void)path;
   oct_service_status status;
   oct_service_get_status(api->config.service, &status);
-  oct_json json = begin(api);
-  oct_json_open(&json, '{');
-  oct_json_put_bool(&json, "ready", status.ready);
+  oct_out json = begin(api);
+  oct_out_open(&json, '{');
+  oct_out_put_bool(&json, "ready", status.ready);
   put_status(&status, &json);
-  oct_json_close(&json, '}');
+  oct_out_close(&json, '}');
   respond_state(x, status.ready, api->scratch);
 }
 
@@ -130,20 +130,20 @@ oct_api_run_ping(oct_api *api, oct_http_exchange *x, const char *path) {
 void
 oct_api_run_version(oct_api *api, oct_http_exchange *x, const char *path) {
   (void)path;
-  oct_json json = begin(api);
-  oct_json_open(&json, '{');
-  oct_json_put_string(&json, "version", api->version);
-  oct_json_close(&json, '}');
+  oct_out json = begin(api);
+  oct_out_open(&json, '{');
+  oct_out_put_string(&json, "version", api->version);
+  oct_out_close(&json, '}');
   oct_api_respond_json(api, x, 200, api->scratch);
 }
 
 void
 oct_api_run_load(oct_api *api, oct_http_exchange *x, const char *path) {
   (void)path;
-  oct_json json = begin(api);
-  oct_json_open(&json, '{');
-  oct_json_put_int(&json, "server_load", api->generating);
-  oct_json_close(&json, '}');
+  oct_out json = begin(api);
+  oct_out_open(&json, '{');
+  oct_out_put_int(&json, "server_load", api->generating);
+  oct_out_close(&json, '}');
   oct_api_respond_json(api, x, 200, api->scratch);
 }
 
