@@ -47,6 +47,7 @@ enum {
   NEEDS_FORWARD = 1 << 7,
   CLOSED = 1 << 8, /* the case opens its instances itself */
   NEEDS_PULL = 1 << 9,
+  NEEDS_POOLING = 1 << 10,
 };
 
 typedef struct contract_case {
@@ -69,5 +70,6 @@ extern const contract_case contract_memory_cases[];      /* 23 to 28 */
 extern const contract_case contract_extra_cases[];       /* 29 to 34, 39 */
 extern const contract_fault_case contract_fault_cases[]; /* 35 to 38 */
 extern const contract_case contract_pull_cases[];        /* 40 */
+extern const contract_case contract_prompt_cases[];      /* 41 to 44 */
 
 #endif

@@ -76,6 +76,58 @@ mixed_step(rig *r) {
 }
 
 static void
+scored_prompt(rig *r) {
+  static const oct_token_bias biases[] = {{401, -100}, {7, 2.5f}};
+  static const guint32 stops[] = {FIXTURE_EOS, 830};
+  oct_event event;
+  rig_open(r);
+  rig_begin(r);
+  oct_slot_open *open = rig_slot(r, 0, 0xa, 6, 0);
+  open->biases = oct_step_add_biases(r->builder, biases, 2);
+  open->n_biases = 2;
+  open->stops = oct_step_add_tokens(r->builder, stops, 2, NULL);
+  open->n_stops = 2;
+  open->min_tokens = 3;
+  rig_pages(r, 0, 0, 0, 1, 0);
+  rig_score(r, 0, 0, 3, OCT_SAMPLE_NONE, 1);
+  rig_submit(r);
+  rig_expect(r, OCT_EVENT_STEP_DONE, 1, &event);
+  g_assert_cmpuint(event.result->n_logprobs, ==, 3 * 2);
+  rig_begin(r);
+  rig_score(r, 0, 3, 3, OCT_SAMPLE_LAST, 1)->n_logprobs = 2;
+  rig_submit(r);
+  rig_expect(r, OCT_EVENT_STEP_DONE, 2, &event);
+  g_assert_cmpuint(event.result->n_logprobs, ==, 2 * 2 + 3);
+  rig_close(r);
+}
+
+static void
+pooled_prompt(rig *r) {
+  oct_event event;
+  rig_open(r);
+  rig_begin(r);
+  prompt(r, 0, 0xa, 6, 0, 0, 1);
+  rig_submit(r);
+  rig_expect(r, OCT_EVENT_STEP_DONE, 1, &event);
+  rig_begin(r);
+  rig_decode(r, 0, 6);
+  rig_slot(r, 1, 0xb, 12, 0);
+  rig_pages(r, 1, 0, 0, 1, 4);
+  rig_prefill(r, 1, 0, 8, OCT_SAMPLE_NONE)->pooling = OCT_POOLING_MEAN;
+  rig_submit(r);
+  rig_expect(r, OCT_EVENT_STEP_DONE, 2, &event);
+  g_assert_cmpuint(event.result->n_floats, ==, 0);
+  rig_begin(r);
+  oct_slice *s = rig_prefill(r, 1, 8, 4, OCT_SAMPLE_NONE);
+  s->pooling = OCT_POOLING_MEAN;
+  s->flags |= OCT_SLICE_POOLED;
+  rig_submit(r);
+  rig_expect(r, OCT_EVENT_STEP_DONE, 3, &event);
+  g_assert_cmpuint(event.result->n_floats, ==, r->config.spec->hidden);
+  rig_close(r);
+}
+
+static void
 pipeline_run_ahead(rig *r) {
   oct_event event;
   rig_open(r);
@@ -234,6 +286,8 @@ two_instances(rig *r) {
 
 const record_case record_cases_steps[] = {
     {"mixed-step", "mock:" TABLE, dense, mixed_step},
+    {"scored-prompt", "mock:" TABLE, dense, scored_prompt},
+    {"pooled-prompt", "mock:" TABLE, dense, pooled_prompt},
     {"pipeline-run-ahead", "mock:send_ns=50," TABLE, pipe2, pipeline_run_ahead},
     {"idle-domain", "mock:" TABLE, data2, idle_domain},
     {"decode-context-page", "mock:" TABLE, context8, context_page},

@@ -220,6 +220,18 @@ rig_prefill(rig *r, guint32 slot, guint32 position, guint32 n, oct_sample sample
 }
 
 oct_slice *
+rig_score(rig *r, guint32 slot, guint32 position, guint32 n, oct_sample sample, guint8 n_logprobs) {
+  oct_slice *s = rig_prefill(r, slot, position, n, sample);
+  s->n_prompt_logprobs = n_logprobs;
+  if (sample == OCT_SAMPLE_NONE) {
+    g_assert_cmpuint(position + n, <, r->ids[slot]->len);
+    (void)oct_step_add_tokens(r->builder, &g_array_index(r->ids[slot], guint32, position + n), 1,
+                              NULL);
+  }
+  return s;
+}
+
+oct_slice *
 rig_decode(rig *r, guint32 slot, guint32 position) {
   return add_slice(r, slot, position, 1, OCT_SOURCE_DEVICE, OCT_SAMPLE_LAST);
 }

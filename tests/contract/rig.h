@@ -60,6 +60,10 @@ oct_copy *rig_copy(rig *r, oct_copy_kind kind, oct_copy_order order, guint32 gro
 oct_slot_open *rig_sequence(rig *r, guint32 slot, guint64 key, guint32 prompt, guint32 output);
 /* n known tokens from position on. */
 oct_slice *rig_prefill(rig *r, guint32 slot, guint32 position, guint32 n, oct_sample sample);
+/* The same with n_logprobs of the tokens that follow them in the prompt: one past the slice where
+ * it samples nothing. */
+oct_slice *rig_score(rig *r, guint32 slot, guint32 position, guint32 n, oct_sample sample,
+                     guint8 n_logprobs);
 /* The token that the slot accepted last. */
 oct_slice *rig_decode(rig *r, guint32 slot, guint32 position);
 /* It and n - 1 drafts. */

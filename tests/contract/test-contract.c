@@ -57,6 +57,8 @@ lacking(const contract_world *cw, const oct_world *world, const oct_capabilities
     return "no expert slots";
   if ((flags & NEEDS_HOST) != 0 && !c->host_tier)
     return "no host tier";
+  if ((flags & NEEDS_POOLING) != 0 && !c->pooling)
+    return "no pooling";
   if ((flags & NEEDS_FORWARD) != 0 && !c->forward)
     return "no fast-forward";
   return NULL;
@@ -147,9 +149,9 @@ free_run(gpointer data) {
 
 int
 main(int argc, char **argv) {
-  static const contract_case *const lists[] = {contract_world_cases, contract_step_cases,
+  static const contract_case *const lists[] = {contract_world_cases,  contract_step_cases,
                                                contract_memory_cases, contract_extra_cases,
-                                               contract_pull_cases};
+                                               contract_pull_cases,   contract_prompt_cases};
   g_test_init(&argc, &argv, NULL);
   g_autoptr(GPtrArray) runs = g_ptr_array_new_with_free_func(free_run);
   for (guint w = 0; w < n_contract_worlds; w++) {
