@@ -17,6 +17,7 @@ enum { OCT_EXIT_OK = 0, OCT_EXIT_FAILED = 1, OCT_EXIT_USAGE = 2 };
 
 /* clang-format off */
 #define OCT_COMMANDS(ROW)                                                                          \
+  ROW(bench,   "load for a server, and what came of it")                                           \
   ROW(help,    "how to use a command: octet help COMMAND")                                         \
   ROW(model,   "the models that octet knows, and what they take: list, show, verify")              \
   ROW(replay,  "a trace through the real scheduler on a simulated node")                           \

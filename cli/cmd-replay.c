@@ -10,6 +10,8 @@
 
 #include "cli/cli.h"
 #include "cli/engine-flags.h"
+#include "cli/report-file.h"
+#include "cli/trace-flags.h"
 #include "engine/base/assert.h"
 #include "sim/replay/capacity.h"
 #include "sim/replay/jobs.h"
@@ -23,28 +25,16 @@
 #define ENDLESS_DURATION_NS (600 * G_GINT64_CONSTANT(1000000000))
 #define PROGRESS_US         200000
 
-enum { READER_KEYS = 7 };
-static const char *const reader_keys[READER_KEYS][3] = {
-    {"format", "NAME", "auto, octet, azure, mooncake, timed, bailian, burstgpt or vidur"},
-    {"spread", "TICK", "spread arrivals over recorded ticks: auto, or the tick in seconds"},
-    {"hash-block-size", "N", "tokens per hash block, when the trace does not show it"},
-    {"time-unit", "UNIT", "ns, us, ms or s of numeric times, when not the format's"},
-    {"sort-window", "N", "hold up to N rows to put arrivals in order"},
-    {"concurrency", "N", "slots, for rows without arrival time"},
-    {"limit", "N", "read N requests only"},
-};
-
 typedef struct options {
   oct_engine_flags *flags;
-  char *reader[READER_KEYS];
+  oct_trace_flags trace;
   char *rate, *rate_mode, *duration, *warmup, *slo, *assume, *timeline_interval, *load;
   char *json, *requests, *timeline, *log;
   char **compare;
-  gboolean exact_lengths, find_capacity, endless;
-  char *path;       /* of the trace, as oct_trace_open() takes it */
-  const char *name; /* as the user wrote it */
-  oct_trace_options trace;
+  gboolean exact_lengths, find_capacity;
+  const char *name; /* of the trace, as the user wrote it */
   oct_dist *dist;
+  json_t *beside; /* reports of other runs, to stand beside this one's */
 } options;
 
 /* One configuration to run. */
@@ -90,7 +80,10 @@ replay_entries(GOptionEntry *e, options *o) {
        "find the highest rate that is served, then report the run at --load of it", NULL},
       {"load", 0, 0, G_OPTION_ARG_STRING, &o->load, "share of the capacity found (0.7)", "X"},
       {"compare", 0, 0, G_OPTION_ARG_STRING_ARRAY, &o->compare,
-       "one more configuration: this one with these flags too; may be repeated", "FLAGS"},
+       "beside it: this configuration with these flags too, or the report in a file of --json; may "
+       "be "
+       "repeated",
+       "FLAGS|FILE"},
       {"json", 0, 0, G_OPTION_ARG_FILENAME, &o->json, "write the report as JSON, - for stdout",
        "FILE"},
       {"requests", 0, 0, G_OPTION_ARG_FILENAME, &o->requests, "write a JSON line per request",
@@ -109,72 +102,18 @@ replay_entries(GOptionEntry *e, options *o) {
 static void
 all_entries(GOptionEntry *entries, options *o) {
   guint n = oct_engine_flags_entries(o->flags, entries);
-  for (int i = 0; i < READER_KEYS; i++)
-    entries[n++] = (GOptionEntry){
-        reader_keys[i][0], 0, 0, G_OPTION_ARG_STRING, &o->reader[i], reader_keys[i][2],
-        reader_keys[i][1]};
+  n += oct_trace_flags_entries(&o->trace, entries + n);
   replay_entries(entries + n, o);
 }
 
 static gboolean
-refuse(GError **error, const char *what, const char *value, const char *why) {
-  g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION, "%s \"%s\": %s", what, value, why);
-  return FALSE;
-}
-
-static gboolean
-parse_positive(const char *what, const char *value, double *out, GError **error) {
-  char *end;
-  *out = g_ascii_strtod(value, &end);
-  if (end == value || *end != '\0' || !isfinite(*out) || *out <= 0)
-    return refuse(error, what, value, "must be a number above 0");
-  return TRUE;
-}
-
-/* The trace's path; a preset's name alone is its generator. */
-static char *
-trace_path(const char *argument) {
-  if (g_file_test(argument, G_FILE_TEST_EXISTS) || strchr(argument, '/') != NULL)
-    return g_strdup(argument);
-  const oct_trace_preset *preset;
-  for (gsize i = 0; (preset = oct_trace_preset_at(i)) != NULL; i++)
-    if (strcmp(preset->name, argument) == 0)
-      return g_strdup_printf("gen:%s", argument);
-  return g_strdup(argument);
-}
-
-/* A generator that would go on for ever: the replay ends it. */
-static gboolean
-make_endless(options *o) {
-  if (!g_str_has_prefix(o->path, "gen:"))
-    return FALSE;
-  g_auto(oct_trace_gen_spec) spec;
-  oct_trace_gen_spec_init(&spec);
-  if (!oct_trace_gen_parse(&spec, o->path + 4, NULL) || spec.n_requests > 0 || spec.duration_s > 0)
-    return FALSE;
-  char *path = g_strdup_printf("%s%srequests=1000000000000", o->path, o->path[4] ? "," : "");
-  g_free(o->path);
-  o->path = path;
-  return o->trace.limit == 0;
-}
-
-static gboolean
 read_trace_options(options *o, GError **error) {
-  oct_trace_options_init(&o->trace);
-  for (int i = 0; i < READER_KEYS; i++)
-    if (o->reader[i] != NULL &&
-        !oct_trace_options_set(&o->trace, reader_keys[i][0], o->reader[i], error))
-      return FALSE;
   if (o->assume != NULL && (o->dist = oct_dist_parse(o->assume, error)) == NULL)
     return FALSE;
   if (o->dist != NULL && o->exact_lengths)
-    return refuse(error, "assume-max-tokens", o->assume, "has no meaning with --exact-lengths");
-  o->endless = make_endless(o);
-  for (int i = 0; i < READER_KEYS && g_str_has_prefix(o->path, "gen:"); i++)
-    if (o->reader[i] != NULL && strcmp(reader_keys[i][0], "limit") != 0)
-      return refuse(error, reader_keys[i][0], o->reader[i],
-                    "is for recorded traces; generated traffic takes gen:PRESET,key=value");
-  return TRUE;
+    return oct_cli_bad_option(error, "assume-max-tokens", o->assume,
+                              "has no meaning with --exact-lengths");
+  return oct_trace_flags_read(&o->trace, o->name, error);
 }
 
 static gboolean
@@ -182,12 +121,12 @@ fill_times(const options *o, oct_replay_config *c, GError **error) {
   if (o->duration != NULL &&
       !oct_duration_parse("duration", o->duration, TRUE, &c->duration_ns, error))
     return FALSE;
-  if (o->duration == NULL && o->endless)
+  if (o->duration == NULL && o->trace.endless)
     c->duration_ns = ENDLESS_DURATION_NS;
   if (o->warmup != NULL && !oct_duration_parse("warmup", o->warmup, FALSE, &c->warmup_ns, error))
     return FALSE;
   if (o->warmup != NULL && c->duration_ns > 0 && c->warmup_ns >= c->duration_ns)
-    return refuse(error, "warmup", o->warmup, "leaves nothing of the duration");
+    return oct_cli_bad_option(error, "warmup", o->warmup, "leaves nothing of the duration");
   return o->timeline_interval == NULL ||
          oct_duration_parse("timeline-interval", o->timeline_interval, TRUE, &c->timeline_ns,
                             error);
@@ -204,12 +143,14 @@ check_files(const options *o, GError **error) {
     if (files[i].path == NULL)
       continue;
     if (*files[i].path == '\0')
-      return refuse(error, files[i].flag, "", "is no name of a file");
+      return oct_cli_bad_option(error, files[i].flag, "", "is no name of a file");
     if (i > 0 && strcmp(files[i].path, "-") == 0)
-      return refuse(error, files[i].flag, "-", "only --json can write to standard output");
+      return oct_cli_bad_option(error, files[i].flag, "-",
+                                "only --json can write to standard output");
     for (gsize k = 0; k < i; k++)
       if (files[k].path != NULL && strcmp(files[i].path, files[k].path) == 0)
-        return refuse(error, files[i].flag, files[i].path, "is written by another option too");
+        return oct_cli_bad_option(error, files[i].flag, files[i].path,
+                                  "is written by another option too");
   }
   return TRUE;
 }
@@ -218,13 +159,13 @@ check_files(const options *o, GError **error) {
 static gboolean
 check_pairs(const options *o, GError **error) {
   if (o->rate_mode != NULL && o->rate == NULL && !o->find_capacity)
-    return refuse(error, "rate-mode", o->rate_mode,
-                  "has no meaning without --rate or --find-capacity");
+    return oct_cli_bad_option(error, "rate-mode", o->rate_mode,
+                              "has no meaning without --rate or --find-capacity");
   if (o->load != NULL && !o->find_capacity)
-    return refuse(error, "load", o->load, "has no meaning without --find-capacity");
+    return oct_cli_bad_option(error, "load", o->load, "has no meaning without --find-capacity");
   if (o->timeline_interval != NULL && o->timeline == NULL)
-    return refuse(error, "timeline-interval", o->timeline_interval,
-                  "has no meaning without --timeline");
+    return oct_cli_bad_option(error, "timeline-interval", o->timeline_interval,
+                              "has no meaning without --timeline");
   return check_files(o, error);
 }
 
@@ -232,10 +173,10 @@ check_pairs(const options *o, GError **error) {
 static gboolean
 fill_config(const options *o, oct_replay_config *c, GError **error) {
   oct_replay_config_default(c);
-  c->rows.path = o->path;
+  c->rows.path = o->trace.path;
   c->trace_name = o->name;
-  c->rows.trace = &o->trace;
-  c->concurrency = o->trace.concurrency;
+  c->rows.trace = &o->trace.options;
+  c->concurrency = o->trace.options.concurrency;
   c->exact_lengths = o->exact_lengths;
   c->assume_max_tokens = o->dist;
   c->requests_path = o->requests;
@@ -244,7 +185,7 @@ fill_config(const options *o, oct_replay_config *c, GError **error) {
   if (o->rate_mode != NULL && strcmp(o->rate_mode, "superpose") == 0)
     c->rows.mode = OCT_RATE_SUPERPOSE;
   else if (o->rate_mode != NULL && strcmp(o->rate_mode, "compress") != 0)
-    return refuse(error, "rate-mode", o->rate_mode, "must be compress or superpose");
+    return oct_cli_bad_option(error, "rate-mode", o->rate_mode, "must be compress or superpose");
   if (o->slo != NULL && !oct_slo_parse(&c->slo, o->slo, error))
     return FALSE;
   return fill_times(o, c, error);
@@ -258,7 +199,7 @@ add_variant(plan *p, const options *o, oct_engine_flags *flags, guint number, co
   g_autoptr(GString) text = g_string_new(label);
   variant *v = &p->variants[p->n];
   if (p->n == OCT_JOBS_MAX)
-    return refuse(error, COMMAND, label, "too many configurations");
+    return oct_cli_bad_option(error, COMMAND, label, "too many configurations");
   *v = (variant){.flags = oct_engine_flags_copy(flags, NULL)};
   p->n++;
   if (!fill_config(o, &v->config, error) ||
@@ -269,14 +210,14 @@ add_variant(plan *p, const options *o, oct_engine_flags *flags, guint number, co
   oct_setup_options_default(&standard);
   if (v->config.setup.seed != standard.seed)
     v->config.rows.seed = v->config.setup.seed;
-  if (rate != NULL && !parse_positive("rate", rate, &v->config.rows.rate, error))
+  if (rate != NULL && !oct_cli_parse_positive("rate", rate, &v->config.rows.rate, error))
     return FALSE;
   if (rate != NULL && strchr(o->rate, ',') != NULL)
     g_string_append_printf(text, "%srate %s", text->len > 0 ? ", " : "", rate);
   v->label = g_string_free(g_steal_pointer(&text), FALSE);
   v->config.label = v->label;
   if (v->config.setup.model == NULL)
-    return refuse(error, "model", "", "which model? (--model)");
+    return oct_cli_bad_option(error, "model", "", "which model? (--model)");
   return TRUE;
 }
 
@@ -317,30 +258,48 @@ add_compared(plan *p, const options *o, const char *text, GError **error) {
   if (!g_option_context_parse(context, &argc, &words, error))
     return FALSE;
   if (argc > 1)
-    return refuse(error, "compare", words[1], "is no flag of an engine");
+    return oct_cli_bad_option(error, "compare", words[1], "is no flag of an engine");
   g_autoptr(oct_engine_flags) flags = oct_engine_flags_copy(o->flags, given);
   if (oct_engine_flags_variants(flags, error) != 1) {
     if (*error == NULL)
-      refuse(error, "compare", text, "a list of values and --compare do not go together");
+      oct_cli_bad_option(error, "compare", text,
+                         "a list of values and --compare do not go together");
     return FALSE;
   }
   return add_variant(p, o, flags, 0, o->rate, text, error);
 }
 
+/* Reads the reports that --compare names. TRUE in *others: it has flags too. */
 static gboolean
-make_plan(plan *p, const options *o, GError **error) {
-  if (o->compare == NULL)
+read_beside(options *o, gboolean *others, GError **error) {
+  o->beside = json_array();
+  *others = FALSE;
+  for (char **text = o->compare; text != NULL && *text != NULL; text++) {
+    *others |= !oct_report_file_is_one(*text);
+    if (oct_report_file_is_one(*text) && !oct_report_file_read(*text, o->beside, error))
+      return FALSE;
+  }
+  return TRUE;
+}
+
+static gboolean
+make_plan(plan *p, options *o, GError **error) {
+  gboolean others;
+  if (!read_beside(o, &others, error))
+    return FALSE;
+  if (!others)
     return add_product(p, o, error);
   if (o->rate != NULL && strchr(o->rate, ',') != NULL)
-    return refuse(error, "rate", o->rate, "a list of values and --compare do not go together");
+    return oct_cli_bad_option(error, "rate", o->rate,
+                              "a list of values and --compare do not go together");
   guint n = oct_engine_flags_variants(o->flags, error);
   if (n > 1)
-    return refuse(error, "compare", o->compare[0],
-                  "a list of values and --compare do not go together");
+    return oct_cli_bad_option(error, "compare", o->compare[0],
+                              "a list of values and --compare do not go together");
   if (n == 0 || !add_variant(p, o, o->flags, 0, o->rate, "base", error))
     return FALSE;
   for (char **text = o->compare; *text != NULL; text++)
-    if (!add_compared(p, o, *text, error))
+    if (!oct_report_file_is_one(*text) && !add_compared(p, o, *text, error))
       return FALSE;
   return TRUE;
 }
@@ -400,24 +359,6 @@ run_one(void *user, guint index, GError **error) {
   return report;
 }
 
-static gboolean
-write_json(const char *path, const json_t *report, GError **error) {
-  gboolean is_stdout = strcmp(path, "-") == 0;
-  FILE *file = is_stdout ? stdout : fopen(path, "we");
-  gboolean good = file != NULL &&
-                  json_dumpf(report, file, JSON_INDENT(1) | JSON_REAL_PRECISION(12)) == 0 &&
-                  fputc('\n', file) != EOF;
-  int why = errno;
-  if (file != NULL && !is_stdout && fclose(file) != 0 && good) {
-    good = FALSE;
-    why = errno;
-  }
-  if (!good)
-    g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_IO, "%s: cannot write: %s", path,
-                g_strerror(why));
-  return good;
-}
-
 /* The table for people, unless JSON takes standard output; and the JSON. Takes `report`. */
 static gboolean
 hand_out(const options *o, json_t *report, void (*print)(FILE *, const json_t *), GError **error) {
@@ -425,7 +366,7 @@ hand_out(const options *o, json_t *report, void (*print)(FILE *, const json_t *)
   if (o->json == NULL || strcmp(o->json, "-") != 0)
     print(stdout, report);
   if (o->json != NULL)
-    good = write_json(o->json, report, error);
+    good = oct_report_file_write(o->json, report, error);
   json_decref(report);
   return good;
 }
@@ -439,19 +380,14 @@ run_single(const options *o, plan *p, GError **error) {
   }
   json_t *report = run_one(p, 0, error);
   end_progress(&at);
-  return report != NULL && hand_out(o, report, oct_report_print, error);
-}
-
-static void
-print_several(FILE *out, const json_t *report) {
-  const json_t *list = json_object_get(report, "reports");
-  json_t *reports[OCT_JOBS_MAX];
-  guint n = (guint)json_array_size(list);
-  for (guint i = 0; i < n; i++)
-    reports[i] = json_array_get(list, i);
-  g_autofree char *title = oct_report_title(reports[0]);
-  fprintf(out, "%u configurations of: %s\n\n", n, title);
-  oct_report_print_comparison(out, reports, n);
+  if (report == NULL)
+    return FALSE;
+  if (json_array_size(o->beside) == 0)
+    return hand_out(o, report, oct_report_print, error);
+  json_t *list = json_array();
+  json_array_append_new(list, report);
+  json_array_extend(list, o->beside);
+  return hand_out(o, oct_report_file_comparison(list), oct_report_file_print_comparison, error);
 }
 
 /* Whether every configuration can be built: the last of many must not fail after the others ran. */
@@ -473,7 +409,8 @@ run_several(const options *o, plan *p, GError **error) {
   progress at = {0};
   json_t *reports[OCT_JOBS_MAX];
   if (o->requests != NULL || o->timeline != NULL || o->log != NULL)
-    return refuse(error, COMMAND, "--requests, --timeline, --log", "are of one configuration");
+    return oct_cli_bad_option(error, COMMAND, "--requests, --timeline, --log",
+                              "are of one configuration");
   if (!check_setups(p, error))
     return FALSE;
   gboolean good =
@@ -484,8 +421,8 @@ run_several(const options *o, plan *p, GError **error) {
   json_t *list = json_array();
   for (guint i = 0; i < p->n; i++)
     json_array_append_new(list, reports[i]);
-  return hand_out(o, json_pack("{s:s, s:o}", "schema", "octet-comparison-1", "reports", list),
-                  print_several, error);
+  json_array_extend(list, o->beside);
+  return hand_out(o, oct_report_file_comparison(list), oct_report_file_print_comparison, error);
 }
 
 /* --- capacity --------------------------------------------------------------------------------- */
@@ -532,30 +469,17 @@ show_probe(void *user, const json_t *probe) {
           json_string_value(json_object_get(probe, "verdict")));
 }
 
-/* The trace's own rate of session starts. */
-static gboolean
-find_own_rate(const oct_replay_config *config, double *rate, GError **error) {
-  oct_rows_options asked = config->rows;
-  asked.rate = 1;
-  asked.mode = OCT_RATE_COMPRESS;
-  g_autoptr(oct_rows) rows = oct_rows_open(&asked, error);
-  if (rows == NULL)
-    return FALSE;
-  *rate = oct_rows_own_rate(rows);
-  return TRUE;
-}
-
 static gboolean
 run_capacity(const options *o, plan *p, GError **error) {
   progress at = {0};
   oct_capacity_options c = {.config = p->variants[0].config, .load = 0.7, .user = &at};
   if (p->n > 1) {
     g_autofree char *given = g_strdup_printf("%u", p->n);
-    return refuse(error, "find-capacity: configurations", given, "it takes one");
+    return oct_cli_bad_option(error, "find-capacity: configurations", given, "it takes one");
   }
-  if (o->load != NULL && !parse_positive("load", o->load, &c.load, error))
+  if (o->load != NULL && !oct_cli_parse_positive("load", o->load, &c.load, error))
     return FALSE;
-  if (!find_own_rate(&c.config, &c.own_rate, error))
+  if (!oct_rows_find_own_rate(&c.config.rows, &c.own_rate, error))
     return FALSE;
   if (c.config.rows.rate > 0)
     c.own_rate = c.config.rows.rate;
@@ -572,28 +496,14 @@ static void
 clear_options(options *o) {
   char **const texts[] = {&o->rate, &o->rate_mode, &o->duration, &o->warmup,
                           &o->slo,  &o->assume,    &o->load,     &o->timeline_interval,
-                          &o->json, &o->requests,  &o->timeline, &o->log,
-                          &o->path};
+                          &o->json, &o->requests,  &o->timeline, &o->log};
   for (gsize i = 0; i < G_N_ELEMENTS(texts); i++)
     g_free(*texts[i]);
-  for (int i = 0; i < READER_KEYS; i++)
-    g_free(o->reader[i]);
+  oct_trace_flags_clear(&o->trace);
+  json_decref(o->beside);
   g_strfreev(o->compare);
   oct_dist_unref(o->dist);
   oct_engine_flags_free(o->flags);
-}
-
-/* A report that has no place to go is refused before the run, not after it. */
-static gboolean
-check_json(const options *o, GError **error) {
-  FILE *file;
-  if (o->json == NULL || strcmp(o->json, "-") == 0)
-    return TRUE;
-  if ((file = fopen(o->json, "ae")) != NULL && fclose(file) == 0)
-    return TRUE;
-  g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_IO, "%s: cannot write: %s", o->json,
-              g_strerror(errno));
-  return FALSE;
 }
 
 /* Plans and runs; what the user asked wrongly is wrong usage. */
@@ -606,9 +516,10 @@ run(options *o) {
     status = oct_cli_refuse(COMMAND, "%s", error->message);
     g_error_free(error);
   } else {
-    gboolean good = check_json(o, &error) && (o->find_capacity ? run_capacity(o, &p, &error)
-                                              : p.n > 1        ? run_several(o, &p, &error)
-                                                               : run_single(o, &p, &error));
+    gboolean good =
+        oct_report_file_check(o->json, &error) && (o->find_capacity ? run_capacity(o, &p, &error)
+                                                   : p.n > 1        ? run_several(o, &p, &error)
+                                                                    : run_single(o, &p, &error));
     if (!good && g_error_matches(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION)) {
       status = oct_cli_refuse(COMMAND, "%s", error->message);
       g_error_free(error);
@@ -623,7 +534,7 @@ run(options *o) {
 int
 oct_cmd_replay(int argc, char **argv) {
   options o = {.flags = oct_engine_flags_new()};
-  GOptionEntry entries[OCT_ENGINE_FLAGS_MAX + READER_KEYS + OWN_ENTRIES] = {0};
+  GOptionEntry entries[OCT_ENGINE_FLAGS_MAX + OCT_TRACE_FLAGS + OWN_ENTRIES] = {0};
   all_entries(entries, &o);
   g_autofree char *policies = oct_engine_flags_details();
   g_autofree char *details = g_strdup_printf(
@@ -649,7 +560,6 @@ oct_cmd_replay(int argc, char **argv) {
   int status = oct_cli_parse(&usage, &argc, &argv);
   if (status == OCT_CLI_GO_ON) {
     o.name = argv[1];
-    o.path = trace_path(argv[1]);
     status = run(&o);
   }
   clear_options(&o);

@@ -287,13 +287,13 @@ judge(oct_measured *out) {
 }
 
 void
-oct_metrics_measure(const oct_metrics *m, oct_measured *out) {
+oct_metrics_measure_beside(const oct_metrics *m, const oct_metrics *leader, oct_measured *out) {
   oct_assert(m->ended);
   memset(out, 0, sizeof *out);
   out->warmup_given = m->options.warmup_ns >= 0;
   out->extended = m->extended;
   out->end_ns = m->at_end.time_ns;
-  guint first = first_batch(m, out);
+  guint first = first_batch(leader, out);
   const batch *b = &m->batches[first];
   sum_batches(m, first, out);
   copy_counters(&out->at_end, &m->at_end);
@@ -310,6 +310,11 @@ oct_metrics_measure(const oct_metrics *m, oct_measured *out) {
     out->end_sample--;
   memcpy(out->samples, m->samples, m->n_samples * sizeof *m->samples);
   judge(out);
+}
+
+void
+oct_metrics_measure(const oct_metrics *m, oct_measured *out) {
+  oct_metrics_measure_beside(m, m, out);
 }
 
 void

@@ -120,6 +120,10 @@ typedef struct oct_measured {
 
 /* After oct_metrics_end_window(). */
 void oct_metrics_measure(const oct_metrics *metrics, oct_measured *measured);
+/* Of a second view of the same requests, added with the same arrivals and windows: measured over
+ * the window of `leader`. */
+void oct_metrics_measure_beside(const oct_metrics *metrics, const oct_metrics *leader,
+                                oct_measured *measured);
 void oct_measured_clear(oct_measured *measured);
 
 /* Everything that hists a and b, of one growing histogram, differ in: b - a. Owned. */

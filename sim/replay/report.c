@@ -110,8 +110,8 @@ oct_report_share(double share) {
 }
 
 /* `text` broken between words, `label` in front of the first line. */
-static void
-print_wrapped(FILE *out, const char *label, const char *text) {
+void
+oct_report_print_wrapped(FILE *out, const char *label, const char *text) {
   enum { INDENT = 12 };
   fprintf(out, "%-*s", INDENT, label);
   int column = INDENT;
@@ -133,6 +133,11 @@ print_wrapped(FILE *out, const char *label, const char *text) {
 char *
 oct_report_title(const json_t *r) {
   GString *title = g_string_new(NULL);
+  if (oct_report_at(r, "configuration.url") != NULL) {
+    g_string_append_printf(title, "%s at %s", string_at(r, "configuration.model"),
+                           string_at(r, "configuration.url"));
+    return g_string_free(title, FALSE);
+  }
   g_string_append_printf(title, "%s on ", string_at(r, "configuration.model"));
   if (oct_report_at(r, "configuration.node") != NULL)
     g_string_append(title, string_at(r, "configuration.node"));
@@ -173,7 +178,7 @@ print_head(FILE *out, const json_t *r) {
   if (is_true(r, "trace.closed_loop"))
     g_string_append_printf(trace, ", closed loop of %.0f slots",
                            oct_report_number(r, "trace.concurrency"));
-  print_wrapped(out, "trace", trace->str);
+  oct_report_print_wrapped(out, "trace", trace->str);
   g_autofree char *limits = g_strdup_printf(
       "max-num-seqs %.0f, max-num-batched-tokens %.0f, max-model-len %s, block-size %.0f, KV %s, "
       "prefix caching %s, run-ahead %s, seed %.0f",
@@ -185,7 +190,7 @@ print_head(FILE *out, const json_t *r) {
       is_true(r, "configuration.prefix_caching") ? "on" : "off",
       is_true(r, "configuration.async_scheduling") ? "on" : "off",
       oct_report_number(r, "configuration.seed"));
-  print_wrapped(out, "engine", limits);
+  oct_report_print_wrapped(out, "engine", limits);
   if (oct_report_at(r, "host_times") == NULL)
     return;
   g_autofree char *host = g_strdup_printf(
@@ -195,11 +200,11 @@ print_head(FILE *out, const json_t *r) {
       oct_report_seconds(oct_report_number(r, "host_times.step_per_sequence_s")),
       oct_report_seconds(oct_report_number(r, "host_times.request_in_s")),
       oct_report_seconds(oct_report_number(r, "host_times.request_out_per_token_s")));
-  print_wrapped(out, "host", host);
+  oct_report_print_wrapped(out, "host", host);
 }
 
-static void
-print_verdict(FILE *out, const json_t *r) {
+void
+oct_report_print_verdict(FILE *out, const json_t *r) {
   g_autoptr(GString) text = g_string_new(NULL);
   const char *verdict = string_at(r, "verdict.verdict");
   for (const char *c = verdict; *c != '\0'; c++)
@@ -215,15 +220,15 @@ print_verdict(FILE *out, const json_t *r) {
         oct_report_share(MAX(0, oct_report_number(r, "verdict.unserved_share"))));
   else if (is_true(r, "window.extended"))
     g_string_append(text, ": all was sent within one residence time, too soon to tell whether the "
-                          "load is served (--find-capacity does, or more requests)");
-  print_wrapped(out, "verdict", text->str);
+                          "load is served; more requests tell, in a replay --find-capacity too");
+  oct_report_print_wrapped(out, "verdict", text->str);
   g_autofree char *window = g_strdup_printf(
       "%s to %s (warm-up: %s); mean residence %s; load until %s",
       oct_report_seconds(oct_report_number(r, "window.from_s")),
       oct_report_seconds(oct_report_number(r, "window.end_s")), string_at(r, "window.warmup"),
       oct_report_seconds(oct_report_number(r, "window.residence_mean_s")),
       oct_report_seconds(oct_report_number(r, "window.load_end_s")));
-  print_wrapped(out, "window", window);
+  oct_report_print_wrapped(out, "window", window);
   g_autofree char *requests = g_strdup_printf(
       "%s measured: %s answered, %s refused as busy, %s refused otherwise, %s failed; %s cut short",
       oct_report_count(oct_report_number(r, "requests.measured")),
@@ -232,52 +237,59 @@ print_verdict(FILE *out, const json_t *r) {
       oct_report_count(oct_report_number(r, "requests.refused")),
       oct_report_count(oct_report_number(r, "requests.failed")),
       oct_report_count(oct_report_number(r, "requests.cut")));
-  print_wrapped(out, "requests", requests);
+  oct_report_print_wrapped(out, "requests", requests);
   if (oct_report_at(r, "requests.first_refusal") != NULL)
-    print_wrapped(out, "", string_at(r, "requests.first_refusal"));
+    oct_report_print_wrapped(out, "", string_at(r, "requests.first_refusal"));
 }
 
-static const struct {
-  const char *path, *name;
-} latency_rows[] = {{"latency_s.ttft", "TTFT"},   {"latency_s.tpot", "TPOT"},
-                    {"latency_s.itl", "ITL"},     {"latency_s.e2e", "E2E"},
-                    {"latency_s.queue", "queue"}, {"latency_s.longest_gap", "longest gap"}};
+static const char *const latency_columns[] = {"mean", "p50", "p90", "p95", "p99", "max"};
 
-static void
-print_latency(FILE *out, const json_t *r) {
-  static const char *const columns[] = {"mean", "p50", "p90", "p95", "p99", "max"};
-  double at = oct_report_number(r, "latency_s.at_s");
+void
+oct_report_print_distribution(FILE *out, const char *name, const json_t *distribution) {
+  fprintf(out, "  %-12s", name);
+  for (gsize c = 0; c < G_N_ELEMENTS(latency_columns); c++)
+    fprintf(out, "%11s", oct_report_seconds(oct_report_number(distribution, latency_columns[c])));
+  fputc('\n', out);
+}
+
+void
+oct_report_print_latency(FILE *out, const json_t *r, const char *const *only) {
+  static const char *const rows[][2] = {{"ttft", "TTFT"},   {"tpot", "TPOT"},
+                                        {"itl", "ITL"},     {"e2e", "E2E"},
+                                        {"queue", "queue"}, {"longest_gap", "longest gap"}};
+  const json_t *latencies = oct_report_at(r, "latency_s");
+  double at = oct_report_number(latencies, "at_s");
   g_autofree char *label = isnan(at) ? g_strdup("latency") : g_strdup_printf("at T = %.0f s", at);
   fprintf(out, "\n%-14s", label);
-  for (gsize c = 0; c < G_N_ELEMENTS(columns); c++)
-    fprintf(out, "%11s", columns[c]);
+  for (gsize c = 0; c < G_N_ELEMENTS(latency_columns); c++)
+    fprintf(out, "%11s", latency_columns[c]);
   fputc('\n', out);
-  for (gsize i = 0; i < G_N_ELEMENTS(latency_rows); i++) {
-    const json_t *row = oct_report_at(r, latency_rows[i].path);
-    fprintf(out, "  %-12s", latency_rows[i].name);
-    for (gsize c = 0; c < G_N_ELEMENTS(columns); c++)
-      fprintf(out, "%11s", oct_report_seconds(oct_report_number(row, columns[c])));
-    fputc('\n', out);
-  }
+  for (gsize i = 0; i < G_N_ELEMENTS(rows); i++)
+    if (only == NULL || g_strv_contains(only, rows[i][0]))
+      oct_report_print_distribution(out, rows[i][1], oct_report_at(latencies, rows[i][0]));
   if (!isnan(at))
-    print_wrapped(out, "", "The run falls behind: its latencies grow for as long as it lasts.");
+    oct_report_print_wrapped(out, "",
+                             "The run falls behind: its latencies grow for as long as it lasts.");
   fputc('\n', out);
 }
 
-static void
-print_throughput(FILE *out, const json_t *r) {
+void
+oct_report_print_throughput(FILE *out, const json_t *r) {
   gboolean goals = oct_report_at(r, "slo.met") != NULL;
   g_autofree char *text = g_strdup_printf(
-      "%s requests/s of %s offered%s%s; tokens/s: %s in (%s computed), %s out (%s per GPU)",
+      "%s requests/s of %s offered%s%s; tokens/s: %s in (%s computed), %s out",
       oct_report_count(oct_report_number(r, "throughput.requests_per_s")),
       oct_report_count(oct_report_number(r, "throughput.offered_requests_per_s")),
       goals ? ", goodput " : "",
       goals ? oct_report_count(oct_report_number(r, "throughput.good_requests_per_s")) : "",
       oct_report_count(oct_report_number(r, "throughput.input_tokens_per_s")),
       oct_report_count(oct_report_number(r, "throughput.computed_input_tokens_per_s")),
-      oct_report_count(oct_report_number(r, "throughput.output_tokens_per_s")),
-      oct_report_count(oct_report_number(r, "throughput.output_tokens_per_s_per_gpu")));
-  print_wrapped(out, "throughput", text);
+      oct_report_count(oct_report_number(r, "throughput.output_tokens_per_s")));
+  double each = oct_report_number(r, "throughput.output_tokens_per_s_per_gpu");
+  g_autofree char *per_gpu = isnan(each)
+                                 ? g_strdup(text)
+                                 : g_strdup_printf("%s (%s per GPU)", text, oct_report_count(each));
+  oct_report_print_wrapped(out, "throughput", per_gpu);
   const json_t *objectives = oct_report_at(r, "slo.objectives");
   if (json_array_size(objectives) == 0)
     return;
@@ -291,7 +303,7 @@ print_throughput(FILE *out, const json_t *r) {
                              is_true(item, "met") ? "met" : "MISSED");
   g_string_append_printf(slo, "%s of requests within all limits",
                          oct_report_share(oct_report_number(r, "slo.attainment")));
-  print_wrapped(out, "slo", slo->str);
+  oct_report_print_wrapped(out, "slo", slo->str);
 }
 
 static void
@@ -305,7 +317,7 @@ print_steps(FILE *out, const json_t *r) {
       oct_report_count(oct_report_number(r, "steps.tokens.mean")),
       oct_report_count(oct_report_number(r, "steps.tokens.p99")),
       oct_report_share(oct_report_number(r, "steps.busy_share")));
-  print_wrapped(out, "steps", text);
+  oct_report_print_wrapped(out, "steps", text);
   if (oct_report_at(r, "steps.bound_by") == NULL)
     return;
   static const char *const parts[][2] = {{"compute", "arithmetic"}, {"memory", "HBM"},
@@ -322,7 +334,7 @@ print_steps(FILE *out, const json_t *r) {
       g_string_append_printf(bound, "%s%s %s", bound->str[bound->len - 2] == ':' ? "" : ", ",
                              parts[i][1], oct_report_share(oct_report_number(r, path)));
   }
-  print_wrapped(out, "", bound->str);
+  oct_report_print_wrapped(out, "", bound->str);
 }
 
 static void
@@ -345,7 +357,7 @@ print_use(FILE *out, const json_t *r) {
                          oct_report_count(oct_report_number(r, "use.running.max")),
                          oct_report_count(oct_report_number(r, "use.waiting.mean")),
                          oct_report_count(oct_report_number(r, "use.waiting.max")));
-  print_wrapped(out, "memory", text->str);
+  oct_report_print_wrapped(out, "memory", text->str);
   g_autofree char *lost = g_strdup_printf(
       "preemptions %s (offloaded %s), recomputed %s of prompt tokens; prefix hits: %s",
       oct_report_count(oct_report_number(r, "scheduler.preemptions")),
@@ -355,7 +367,7 @@ print_use(FILE *out, const json_t *r) {
           ? oct_report_share(oct_report_number(r, "scheduler.prefix_hit_share"))
       : is_true(r, "trace.prefix_ids") ? "caching is off"
                                        : "not modelled");
-  print_wrapped(out, "", lost);
+  oct_report_print_wrapped(out, "", lost);
 }
 
 static void
@@ -372,7 +384,7 @@ print_experts(FILE *out, const json_t *r) {
       oct_report_count(oct_report_number(r, "experts.loads")),
       oct_report_count(oct_report_number(r, "experts.loaded_bytes_per_s") / 1e9),
       oct_report_count(oct_report_number(r, "experts.break_even_batch")));
-  print_wrapped(out, "experts", text);
+  oct_report_print_wrapped(out, "experts", text);
 }
 
 /* Per kind the mean utilisation and the busiest, kinds under 0.1 % left out. */
@@ -406,7 +418,7 @@ print_resources(FILE *out, const json_t *r) {
       g_string_append_printf(text, " [late by %s]", oct_report_seconds(late));
   }
   if (text->len > 0)
-    print_wrapped(out, "use", text->str);
+    oct_report_print_wrapped(out, "use", text->str);
 }
 
 static void
@@ -432,9 +444,9 @@ print_step_times(FILE *out, const json_t *r) {
 void
 oct_report_print(FILE *out, const json_t *r) {
   print_head(out, r);
-  print_verdict(out, r);
-  print_latency(out, r);
-  print_throughput(out, r);
+  oct_report_print_verdict(out, r);
+  oct_report_print_latency(out, r, NULL);
+  oct_report_print_throughput(out, r);
   print_steps(out, r);
   print_use(out, r);
   print_experts(out, r);
@@ -444,9 +456,9 @@ oct_report_print(FILE *out, const json_t *r) {
   gsize i;
   const json_t *item;
   json_array_foreach(oct_report_at(r, "assumptions"), i, item)
-      print_wrapped(out, i == 0 ? "assumed" : "", json_string_value(item));
+      oct_report_print_wrapped(out, i == 0 ? "assumed" : "", json_string_value(item));
   json_array_foreach(oct_report_at(r, "warnings"), i, item)
-      print_wrapped(out, "warning", json_string_value(item));
+      oct_report_print_wrapped(out, "warning", json_string_value(item));
   g_autofree char *run = g_strdup_printf(
       "%s of wall time, %.0f MB; %s steps (%s fast-forwarded), %s steps/s, %s requests/s",
       oct_report_seconds(oct_report_number(r, "run.wall_s")),
@@ -456,5 +468,5 @@ oct_report_print(FILE *out, const json_t *r) {
                        oct_report_number(r, "run.steps")),
       oct_report_count(oct_report_number(r, "run.steps_per_s")),
       oct_report_count(oct_report_number(r, "run.requests_per_s")));
-  print_wrapped(out, "run", run);
+  oct_report_print_wrapped(out, "run", run);
 }

@@ -14,6 +14,15 @@
 void oct_report_print(FILE *out, const json_t *report);
 /* Runs side by side: verdict, latencies, decode gaps, throughput, memory. */
 void oct_report_print_comparison(FILE *out, json_t *const *reports, guint n);
+/* Parts of the former: verdict and window; latencies, or `only` those named ("ttft"; NULL =
+ * all); throughput and objectives. */
+void oct_report_print_verdict(FILE *out, const json_t *report);
+void oct_report_print_latency(FILE *out, const json_t *report, const char *const *only);
+/* A row as in its table. */
+void oct_report_print_distribution(FILE *out, const char *name, const json_t *distribution);
+void oct_report_print_throughput(FILE *out, const json_t *report);
+/* "label  text", the text broken between words and indented. */
+void oct_report_print_wrapped(FILE *out, const char *label, const char *text);
 /* One line: what ran. Owned. */
 char *oct_report_title(const json_t *report) G_GNUC_WARN_UNUSED_RESULT;
 

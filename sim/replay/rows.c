@@ -402,3 +402,15 @@ double
 oct_rows_own_rate(const oct_rows *rows) {
   return rows->own_rate;
 }
+
+gboolean
+oct_rows_find_own_rate(const oct_rows_options *options, double *rate, GError **error) {
+  oct_rows_options asked = *options;
+  asked.rate = 1; /* the own rate is looked for when another is asked for */
+  asked.mode = OCT_RATE_COMPRESS;
+  g_autoptr(oct_rows) rows = oct_rows_open(&asked, error);
+  if (rows == NULL)
+    return FALSE;
+  *rate = oct_rows_own_rate(rows);
+  return TRUE;
+}

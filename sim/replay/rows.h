@@ -36,6 +36,11 @@ typedef struct oct_rows_options {
 
 typedef struct oct_rows oct_rows;
 
+/* Session starts per second of what `options` name, before any rescaling: reads a file once. FALSE
+ * with *error, also for a trace without arrival times. */
+gboolean oct_rows_find_own_rate(const oct_rows_options *options, double *rate,
+                                GError **error) G_GNUC_WARN_UNUSED_RESULT;
+
 /* Life cycle. The options are copied. NULL with *error (OCT_TRACE_ERROR, OCT_REPLAY_ERROR). */
 oct_rows *oct_rows_open(const oct_rows_options *options, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 void oct_rows_free(oct_rows *rows); /* accepts NULL */
