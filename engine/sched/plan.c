@@ -433,7 +433,8 @@ fork_child(oct_engine *engine, oct_seq *trunk, guint32 choice) {
   oct_kv_domain *d = &engine->domains[trunk->domain];
   oct_seq *child = oct_seq_new(engine, trunk->request, choice);
   child->domain = trunk->domain;
-  child->seed = oct_mix64(trunk->seed + choice);
+  /* Mixed first: the choices of neighbouring seeds are no neighbours. */
+  child->seed = oct_mix64(oct_mix64(trunk->seed) + choice);
   child->key = oct_mix64(trunk->key + choice);
   if (trunk->ids != NULL)
     oct_seq_append_ids(child, trunk->ids, trunk->request->prompt);

@@ -49,6 +49,8 @@ on_tokens(void *user, oct_request_id id, void *request_user, guint32 choice, con
     if (q->params.guided && !rig_allows(q, choice, q->tokens[choice]->len + i, ids[i]))
       fail(r, "a token came that its mask does not allow");
   }
+  if (logprobs != NULL)
+    g_array_append_vals(q->logprobs[choice], logprobs, n * (1u + q->params.n_logprobs));
   g_array_append_vals(q->tokens[choice], ids, n);
 }
 
@@ -64,6 +66,7 @@ on_prompt_logprobs(void *user, oct_request_id id, void *request_user, guint32 fi
     if (logprobs[(gsize)i * (1u + q->params.n_prompt_logprobs)].token !=
         q->params.prompt_ids[first + i])
       fail(r, "a logprob is not of the prompt's token");
+  g_array_append_vals(q->prompt_logprobs, logprobs, n * (1u + q->params.n_prompt_logprobs));
   q->n_scored += n;
 }
 
@@ -186,8 +189,11 @@ rig_add(rig *r, guint engine, const oct_request_params *params) {
   q->params.page_ids = g_memdup2(params->page_ids, params->n_page_ids * sizeof(guint64));
   q->params.logit_bias =
       g_memdup2(params->logit_bias, params->n_logit_bias * sizeof(oct_token_bias));
-  for (int c = 0; c < 8; c++)
+  for (int c = 0; c < 8; c++) {
     q->tokens[c] = g_array_new(FALSE, FALSE, sizeof(guint32));
+    q->logprobs[c] = g_array_new(FALSE, FALSE, sizeof(oct_logprob));
+  }
+  q->prompt_logprobs = g_array_new(FALSE, FALSE, sizeof(oct_logprob));
   q->pooled = g_array_new(FALSE, FALSE, sizeof(float));
   q->n_scored = 1;
   g_ptr_array_add(r->requests, q);
@@ -306,8 +312,11 @@ rig_clear(rig *r) {
     g_free((void *)q->params.logit_bias);
     g_array_unref(q->pooled);
     g_free(q->refusal);
-    for (int c = 0; c < 8; c++)
+    for (int c = 0; c < 8; c++) {
       g_array_unref(q->tokens[c]);
+      g_array_unref(q->logprobs[c]);
+    }
+    g_array_unref(q->prompt_logprobs);
     g_free(q);
   }
   g_ptr_array_unref(r->requests);

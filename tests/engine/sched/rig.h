@@ -23,8 +23,10 @@ typedef struct rig_request {
   oct_request_record record;
   GArray *tokens[8]; /* guint32, per choice; only with carry_ids */
   guint32 n_scored;  /* prompt tokens whose logprobs came, token 0 included */
-  guint n_asked;     /* masks that the engine wanted */
-  GArray *pooled;    /* float: the vector */
+  /* oct_logprob: per token its own and the others that were asked for. */
+  GArray *logprobs[8], *prompt_logprobs;
+  guint n_asked;  /* masks that the engine wanted */
+  GArray *pooled; /* float: the vector */
   oct_time first_start_ns;
 } rig_request;
 

@@ -2,59 +2,27 @@
  * The rig looks at the order and the place of everything that comes (rig.c). */
 #include "tests/engine/sched/scene.h"
 
-/* The listener's, in place of the rig's. */
-static GArray *sampled, *scored; /* oct_logprob */
-
-static void
-note_tokens(void *user, oct_request_id id, void *request_user, guint32 choice, const guint32 *ids,
-            const oct_logprob *logprobs, guint32 n, oct_time now) {
-  const rig_request *q = request_user;
-  (void)user, (void)id, (void)choice, (void)ids, (void)now;
-  if (logprobs != NULL)
-    g_array_append_vals(sampled, logprobs, n * (1u + q->params.n_logprobs));
-}
-
-static void
-note_prompt(void *user, oct_request_id id, void *request_user, guint32 first,
-            const oct_logprob *logprobs, guint32 n, oct_time now) {
-  const rig_request *q = request_user;
-  (void)user, (void)id, (void)first, (void)now;
-  g_array_append_vals(scored, logprobs, n * (1u + q->params.n_prompt_logprobs));
-}
-
-static void
-listen_to(rig *r, void *user) {
-  (void)user;
-  r->engines[0]->config.listener.tokens = note_tokens;
-  r->engines[0]->config.listener.prompt_logprobs = note_prompt;
-}
-
 /* Per token its own and as many others as were asked for, whatever else is in the slice. */
 static void
 logprobs_come_with_their_tokens(void) {
   scene s;
   scene_init(&s, "llama", 64, 0);
-  sampled = g_array_new(FALSE, FALSE, sizeof(oct_logprob));
-  scored = g_array_new(FALSE, FALSE, sizeof(oct_logprob));
-  s.rig.on_turn = listen_to;
   rig_request *q = scene_ask(&s, 1, 100, 7);
   q->params.n_logprobs = 3;
   q->params.n_prompt_logprobs = 5;
   scene_run(&s);
-  g_assert_cmpuint(sampled->len, ==, 7 * 4);
-  g_assert_cmpuint(scored->len, ==, 99 * 6);
+  g_assert_cmpuint(q->logprobs[0]->len, ==, 7 * 4);
+  g_assert_cmpuint(q->prompt_logprobs->len, ==, 99 * 6);
   for (guint i = 0; i < 7; i++) {
-    const oct_logprob *l = &g_array_index(sampled, oct_logprob, 4 * i);
+    const oct_logprob *l = &g_array_index(q->logprobs[0], oct_logprob, 4 * i);
     for (int k = 1; k < 4; k++) {
       g_assert_cmpfloat(l[k].logprob, <=, l[k - 1].logprob);
       g_assert_cmpuint(l[k].token, !=, l[0].token);
     }
   }
   for (guint i = 0; i < 99; i++)
-    g_assert_cmpuint(g_array_index(scored, oct_logprob, 6 * i).token, ==,
+    g_assert_cmpuint(g_array_index(q->prompt_logprobs, oct_logprob, 6 * i).token, ==,
                      q->params.prompt_ids[i + 1]);
-  g_array_unref(sampled);
-  g_array_unref(scored);
   scene_clear(&s);
 }
 
