@@ -8,6 +8,7 @@
 #include "backends/cpu/cpu.h"
 #include "backends/fault/fault.h"
 #include "backends/mock/mock.h"
+#include "backends/pace/pace.h"
 #include "backends/record/record.h"
 #include "backends/remote/remote.h"
 #ifdef HAVE_SIMGRID
@@ -291,6 +292,17 @@ make_replay(const key_list *keys, const char *inner, GError **error) {
   return path == NULL ? NULL : oct_replay_world_new(path, error);
 }
 
+/* ---------------------------------------------------------------- pace */
+
+static const oct_backend_key pace_keys[] = {{NULL, NULL}};
+
+static oct_world *
+make_pace(const key_list *keys, const char *inner, GError **error) {
+  (void)keys;
+  oct_world *world = oct_backend_world_new(inner, error);
+  return world == NULL ? NULL : oct_pace_world_new(world, error);
+}
+
 /* ---------------------------------------------------------------- simgrid */
 
 #ifdef HAVE_SIMGRID
@@ -434,6 +446,7 @@ static const struct {
     {{"fault", "goes wrong, by seed or by script", TRUE, fault_keys}, make_fault},
     {{"record", "writes every call and event to a file", TRUE, record_keys}, make_record},
     {{"replay", "answers from a recording", FALSE, replay_keys}, make_replay},
+    {{"pace", "holds a virtual clock back to real time", TRUE, pace_keys}, make_pace},
     {{"remote", "runs a real-clock world in a worker process", TRUE, remote_keys}, make_remote},
 #ifdef HAVE_SIMGRID
     {{"simgrid", "a simulated node: one world per process", FALSE, simgrid_keys}, make_simgrid},

@@ -17,6 +17,7 @@ const contract_world contract_worlds[] = {
     {"mock-real", "", REAL, TRUE, FALSE},
     {"fault", "fault:rate=0@", "mock", TRUE, FALSE},
     {"fault-real", "fault:rate=0@", REAL, TRUE, FALSE},
+    {"pace", "pace@", "mock:copy_page_ns=50000000", TRUE, FALSE},
     {"remote", "remote@", REAL, TRUE, FALSE},
     {"record", "record:file=FILE@", "mock", TRUE, FALSE},
     {"cpu", "", "cpu:threads=2", FALSE, FALSE},
