@@ -21,6 +21,7 @@ enum { OCT_EXIT_OK = 0, OCT_EXIT_FAILED = 1, OCT_EXIT_USAGE = 2 };
   ROW(help,    "how to use a command: octet help COMMAND")                                         \
   ROW(model,   "the models that octet knows, and what they take: list, show, verify")              \
   ROW(replay,  "a trace through the real scheduler on a simulated node")                           \
+  ROW(serve,   "a model over OpenAI's API")                                                        \
   ROW(trace,   "request traces: gen, convert, info")
 /* clang-format on */
 

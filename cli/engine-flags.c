@@ -342,6 +342,15 @@ oct_engine_flags_entries(oct_engine_flags *flags, GOptionEntry *entries) {
   return N_FLAGS;
 }
 
+gboolean
+oct_engine_flags_set_model(oct_engine_flags *flags, const char *model) {
+  oct_assert(strcmp(flags_table[0].name, "model") == 0);
+  if (flags->values[0] != NULL)
+    return FALSE;
+  flags->values[0] = g_strdup(model);
+  return TRUE;
+}
+
 /* ---------------------------------------------------------------- variants */
 
 /* The flag's values; NULL when it has none. The cache behind it does not show. */

@@ -43,6 +43,9 @@ gboolean oct_engine_flags_apply(const oct_engine_flags *flags, guint variant,
                                 oct_setup_options *options, GString *label,
                                 GError **error) G_GNUC_WARN_UNUSED_RESULT;
 
+/* --model, given as an argument. FALSE when the flag was given too. */
+gboolean oct_engine_flags_set_model(oct_engine_flags *flags, const char *model);
+
 /* Lists the policies, for help texts. Owned. */
 char *oct_engine_flags_details(void);
 

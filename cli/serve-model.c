@@ -1,0 +1,450 @@
+#include "cli/serve-model.h"
+
+#include <string.h>
+#include <sys/sysinfo.h>
+
+#include "backends/cpu/cpu.h"
+#include "backends/registry.h"
+#include "cli/hf-cache.h"
+#include "engine/text/tokenizer-bytes.h"
+#include "sim/replay/metrics.h"
+
+#define CPU_CACHE_MAX ((guint64)4 << 30)
+
+typedef struct maker {
+  oct_serve_model *model;
+  const oct_serve_options *options;
+  oct_setup_options setup;
+  char *description; /* of the world, owned; NULL: cpu with plain options */
+  gboolean is_cpu, is_mock, is_simgrid;
+  oct_serve_told told;
+  void *user;
+} maker;
+
+static gboolean
+G_GNUC_PRINTF(2, 3) refuse(GError **error, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  g_autofree char *text = g_strdup_vprintf(format, arguments);
+  va_end(arguments);
+  g_set_error_literal(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION, text);
+  return FALSE;
+}
+
+/* --- which model ------------------------------------------------------------------------------ */
+
+static gboolean
+is_in_zoo(const char *name) {
+  g_auto(GStrv) names = oct_model_zoo_names(NULL);
+  return g_strv_contains((const char *const *)names, name);
+}
+
+static gboolean
+needs_no_files(const maker *m) {
+  const char *format = m->options->load_format;
+  return m->is_mock || m->is_simgrid || (format != NULL && strcmp(format, "dummy") == 0);
+}
+
+static gboolean
+find_model(maker *m, GError **error) {
+  oct_serve_model *model = m->model;
+  const char *asked = m->setup.model;
+  if (asked == NULL && !m->is_mock)
+    return refuse(error, "which model? (MODEL; --backend mock needs none)");
+  model->name = g_strdup(asked != NULL ? asked : "mock");
+  asked = asked != NULL ? asked : OCT_SERVE_MOCK_MODEL;
+  if (g_file_test(asked, G_FILE_TEST_EXISTS)) {
+    model->path = g_strdup(asked);
+  } else if (is_in_zoo(asked)) {
+    model->path = g_strdup(asked);
+    model->in_zoo = TRUE;
+    if (!needs_no_files(m))
+      return refuse(error,
+                    "%s is a name of the zoo, which has no weights: give a folder, an id of "
+                    "Hugging Face's cache, or --load-format dummy",
+                    asked);
+  } else if (oct_hf_is_id(asked)) {
+    g_autofree char *hub = oct_hf_hub();
+    model->path = oct_hf_find(hub, asked, m->options->revision, error);
+    if (model->path == NULL)
+      return FALSE;
+  } else {
+    return refuse(error, "%s: there is no such file or folder", asked);
+  }
+  model->root = g_strdup(model->path);
+  m->setup.model = model->path;
+  return TRUE;
+}
+
+/* --- how it runs ------------------------------------------------------------------------------ */
+
+/* "mock", "simgrid", "cpu", or a description of another world. */
+static void
+choose_backend(maker *m) {
+  const char *text = m->setup.description;
+  m->is_mock = text == NULL && m->setup.backend == OCT_REPLAY_MOCK;
+  m->is_simgrid = text == NULL && m->setup.backend == OCT_REPLAY_SIMGRID;
+  m->is_cpu = text != NULL && strcmp(text, "cpu") == 0;
+  if (!m->is_simgrid)
+    m->setup.backend = OCT_REPLAY_MOCK; /* the setup counts pages, not a node's memory */
+  m->setup.description = NULL;
+  if (text != NULL && !m->is_cpu)
+    m->description = g_strdup(text);
+}
+
+/* vLLM's replicas; with expert parallelism, attention replicas of one engine. */
+static void
+choose_replicas(maker *m) {
+  oct_parallel *p = &m->setup.engine.instance.parallel;
+  if (p->expert_parallel)
+    return;
+  m->setup.n_replicas *= MAX(1, p->data);
+  p->data = 1;
+}
+
+static guint64
+cpu_cache_bytes(const maker *m) {
+  struct sysinfo info;
+  if (m->options->kv_bytes > 0)
+    return m->options->kv_bytes;
+  if (sysinfo(&info) != 0)
+    return CPU_CACHE_MAX / 4;
+  return MIN(CPU_CACHE_MAX, (guint64)info.totalram * info.mem_unit / 4);
+}
+
+/* Pages that fit into the memory for the cache, which the cpu keeps in float32. */
+static gboolean
+count_cpu_pages(maker *m, GError **error) {
+  oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
+  guint64 token_bytes = 0, budget = cpu_cache_bytes(m);
+  if (m->setup.engine.instance.kv_dtype != OCT_DTYPE_BF16)
+    return refuse(error, "kv-cache-dtype: the cpu keeps float32");
+  if (m->setup.num_gpu_blocks_override > 0)
+    return TRUE;
+  g_autoptr(oct_model_spec) spec = oct_model_spec_load(m->model->path, NULL, error);
+  if (spec == NULL)
+    return FALSE;
+  guint n = oct_model_groups(spec, OCT_DTYPE_BF16, groups);
+  for (guint i = 0; i < n; i++)
+    token_bytes += 2 * groups[i].token_bytes; /* float32 */
+  guint64 page_bytes = MAX(1, token_bytes * m->setup.engine.instance.block_size);
+  guint64 pages = budget / page_bytes / m->setup.n_replicas;
+  guint64 useful = (guint64)spec->max_position * 128 / m->setup.engine.instance.block_size;
+  pages = MIN(MIN(pages, useful), G_MAXINT32);
+  if (pages < 2)
+    return refuse(error,
+                  "kv-cache-memory-bytes: %" G_GUINT64_FORMAT
+                  " bytes hold no two pages of %" G_GUINT64_FORMAT,
+                  budget, page_bytes);
+  m->setup.num_gpu_blocks_override = (guint32)pages;
+  return TRUE;
+}
+
+static gboolean
+check_dtype(const maker *m, GError **error) {
+  const char *asked = m->options->dtype;
+  const char *own = oct_dtype_name(m->model->setup.spec->types.base);
+  if (asked == NULL || strcmp(asked, "auto") == 0 || strcmp(asked, own) == 0 ||
+      (strcmp(asked, "half") == 0 && strcmp(own, "float16") == 0))
+    return TRUE;
+  if (m->is_cpu && (strcmp(asked, "float32") == 0 || strcmp(asked, "float") == 0))
+    return TRUE;
+  return refuse(error, "dtype: \"%s\": the model's files are %s, and weights are not converted%s",
+                asked, own, m->is_cpu ? " but to float32" : "");
+}
+
+static gboolean
+make_setup(maker *m, GError **error) {
+  oct_serve_model *model = m->model;
+  choose_replicas(m);
+  if (m->is_cpu && !count_cpu_pages(m, error))
+    return FALSE;
+  if (!m->is_cpu && m->options->kv_bytes > 0)
+    return refuse(error, "kv-cache-memory-bytes: of --backend cpu; see --gpu-memory-utilization, "
+                         "--num-gpu-blocks-override");
+  if (!oct_setup_make(&m->setup, &model->setup, error))
+    return FALSE;
+  model->has_setup = TRUE;
+  model->setup.engine.carry_ids = TRUE;
+  if (!check_dtype(m, error))
+    return FALSE;
+  const oct_engine_config *e = &model->setup.engine;
+  g_autofree char *what = g_strdup_printf(
+      "%s, %u layers, context %u, %u sequences and %u tokens a step, %u KV pages of %u",
+      model->setup.spec->architecture, model->setup.spec->n_layers, e->max_model_len,
+      e->max_num_seqs, e->max_num_batched_tokens, e->instance.memory.groups[0].n_device,
+      e->instance.block_size);
+  m->told(m->user, "model", what);
+  return TRUE;
+}
+
+/* --- the world -------------------------------------------------------------------------------- */
+
+static char *
+simgrid_text(const maker *m) {
+  const oct_setup_options *o = &m->setup;
+  g_autoptr(GString) text = g_string_new(NULL);
+  g_string_append_printf(text, "pace@simgrid:node=%s,seed=%" G_GUINT64_FORMAT, o->node, o->seed);
+  if (o->preset != NULL)
+    g_string_append_printf(text, ",preset=%s", o->preset);
+  if (o->exact)
+    g_string_append(text, ",exact=1");
+  if (o->moe_kernel == OCT_MOE_KERNEL_TARGET)
+    g_string_append(text, ",moe_kernel=target");
+  if (o->routing_alpha > 0)
+    g_string_append_printf(text, ",routing_alpha=%.10g", o->routing_alpha);
+  if (o->expert_load)
+    g_string_append(text, ",expert_miss=load");
+  return g_string_free(g_steal_pointer(&text), FALSE);
+}
+
+/* "cpu:threads=4" or "cuda" with the model's files. NULL with *error. */
+static char *
+with_model(const maker *m, const char *text, GError **error) {
+  gboolean takes = g_str_has_prefix(text, "cpu:") || strcmp(text, "cuda") == 0 ||
+                   g_str_has_prefix(text, "cuda:");
+  if (!takes || needs_no_files(m) || strstr(text, "model=") != NULL)
+    return g_strdup(text);
+  if (strpbrk(m->model->path, ",@:") != NULL) {
+    refuse(error, "backend \"%s\": a path with a comma, a colon or an @ has no place there: %s",
+           text, m->model->path);
+    return NULL;
+  }
+  return g_strdup_printf("%s%cmodel=%s", text, strchr(text, ':') != NULL ? ',' : ':',
+                         m->model->path);
+}
+
+static oct_world *
+cpu_world(const maker *m, GError **error) {
+  static const struct {
+    const char *name;
+    oct_load_format format;
+  } formats[] = {{"auto", OCT_LOAD_AUTO},
+                 {"safetensors", OCT_LOAD_SAFETENSORS},
+                 {"gguf", OCT_LOAD_GGUF},
+                 {"dummy", OCT_LOAD_DUMMY}};
+  oct_cpu_options options;
+  oct_cpu_options_default(&options);
+  for (gsize i = 0; m->options->load_format != NULL && i < G_N_ELEMENTS(formats); i++)
+    if (strcmp(m->options->load_format, formats[i].name) == 0)
+      options.format = formats[i].format;
+  options.model = needs_no_files(m) ? NULL : m->model->path;
+  options.seed = m->setup.seed;
+  if (m->options->dtype != NULL && g_str_has_prefix(m->options->dtype, "float") &&
+      strcmp(m->options->dtype, "float16") != 0)
+    options.weights = OCT_CPU_WEIGHTS_FLOAT32;
+  return oct_cpu_world_new(&options, error);
+}
+
+static gboolean
+make_world(maker *m, GError **error) {
+  oct_serve_model *model = m->model;
+  if (m->is_cpu) {
+    model->world_text = g_strdup("cpu");
+    model->world = cpu_world(m, error);
+    return model->world != NULL;
+  }
+  if (m->is_mock)
+    model->world_text = g_strdup_printf("mock:clock=real,seed=%" G_GUINT64_FORMAT, m->setup.seed);
+  else if (m->is_simgrid)
+    model->world_text = simgrid_text(m);
+  else
+    model->world_text = with_model(m, m->description, error);
+  if (model->world_text == NULL)
+    return FALSE;
+  model->world = oct_backend_world_new(model->world_text, error);
+  return model->world != NULL;
+}
+
+/* --- text ------------------------------------------------------------------------------------- */
+
+static gboolean
+has_tokenizer_files(const char *path) {
+  static const char *const files[] = {"tokenizer.json", "tiktoken.model"};
+  if (g_str_has_suffix(path, ".gguf"))
+    return TRUE;
+  for (gsize i = 0; i < G_N_ELEMENTS(files); i++) {
+    g_autofree char *file = g_build_filename(path, files[i], NULL);
+    if (g_file_test(file, G_FILE_TEST_EXISTS))
+      return TRUE;
+  }
+  /* A folder with a .gguf file. */
+  g_autoptr(GDir) folder = g_dir_open(path, 0, NULL);
+  for (const char *name; folder != NULL && (name = g_dir_read_name(folder)) != NULL;)
+    if (g_str_has_suffix(name, ".gguf"))
+      return TRUE;
+  return FALSE;
+}
+
+/* The model takes the byte tokenizer's vocabulary: its own would name tokens that have no text. */
+static void
+take_bytes(oct_serve_model *model) {
+  oct_model_spec *spec = model->setup.spec;
+  model->bytes = TRUE;
+  model->tokenizer = oct_tokenizer_new_bytes();
+  spec->vocab = oct_tokenizer_n_tokens(model->tokenizer);
+  spec->bos_token = OCT_MODEL_TOKEN_NONE;
+  spec->n_eos_tokens = 1;
+  spec->eos_tokens[0] = oct_tokenizer_role(model->tokenizer, OCT_ROLE_EOS);
+}
+
+static gboolean
+make_tokenizer(maker *m, GError **error) {
+  oct_serve_model *model = m->model;
+  const char *path = m->options->tokenizer != NULL ? m->options->tokenizer : model->path;
+  if (m->options->skip_tokenizer) {
+    m->told(m->user, "tokenizer", "none: token ids in, token ids out");
+    return TRUE;
+  }
+  gboolean asked = m->options->tokenizer != NULL;
+  if (asked || (!model->in_zoo && has_tokenizer_files(path)))
+    model->tokenizer = oct_tokenizer_open(path, error);
+  else if (needs_no_files(m))
+    take_bytes(model);
+  else
+    return refuse(error,
+                  "%s has no tokenizer.json and no tiktoken.model: --tokenizer, or "
+                  "--skip-tokenizer-init for token ids",
+                  path);
+  if (model->tokenizer == NULL)
+    return FALSE;
+  g_autofree char *what = g_strdup_printf("%u tokens%s", oct_tokenizer_n_tokens(model->tokenizer),
+                                          model->bytes ? ", of bytes: the model has no own" : "");
+  m->told(m->user, "tokenizer", what);
+  return TRUE;
+}
+
+static gboolean
+make_renderer(maker *m, GError **error) {
+  oct_serve_model *model = m->model;
+  const char *asked = m->options->chat_template;
+  g_autofree char *text = NULL;
+  g_autoptr(GError) why = NULL;
+  if (model->tokenizer == NULL) {
+    model->no_chat = g_strdup("the server has no tokenizer (--skip-tokenizer-init)");
+    return TRUE;
+  }
+  if (asked != NULL && g_file_test(asked, G_FILE_TEST_EXISTS) &&
+      !g_file_get_contents(asked, &text, NULL, error))
+    return FALSE;
+  model->renderer = oct_chat_renderer_new(model->tokenizer, text != NULL ? text : asked, &why);
+  if (model->renderer == NULL && asked != NULL) {
+    g_propagate_prefixed_error(error, g_steal_pointer(&why), "chat-template %s: ", asked);
+    return FALSE;
+  }
+  if (model->renderer == NULL)
+    model->no_chat = g_strdup(why->message);
+  m->told(m->user, "chat",
+          model->renderer != NULL ? oct_chat_family_name(oct_chat_renderer_family(model->renderer))
+                                  : model->no_chat);
+  return TRUE;
+}
+
+/* Names of vLLM's parsers, and the families that do what they do. */
+static const struct {
+  const char *name;
+  gboolean tools, reasoning;
+  oct_parse_family family;
+} parsers[] = {
+    {"none", TRUE, FALSE, OCT_PARSE_PLAIN},         {"hermes", TRUE, FALSE, OCT_PARSE_HERMES},
+    {"llama3_json", TRUE, FALSE, OCT_PARSE_LLAMA3}, {"kimi_k2", TRUE, TRUE, OCT_PARSE_KIMI_K2},
+    {"kimi_k3", TRUE, TRUE, OCT_PARSE_KIMI_K3},     {"qwen3", FALSE, TRUE, OCT_PARSE_HERMES},
+    {"deepseek_r1", FALSE, TRUE, OCT_PARSE_PLAIN},
+};
+
+static gboolean
+find_parser(const char *flag, const char *name, gboolean reasoning, oct_parse_family *family,
+            GError **error) {
+  g_autoptr(GString) known = g_string_new(NULL);
+  for (gsize i = 0; i < G_N_ELEMENTS(parsers); i++) {
+    if (!(reasoning ? parsers[i].reasoning : parsers[i].tools))
+      continue;
+    if (strcmp(parsers[i].name, name) == 0) {
+      *family = parsers[i].family;
+      return TRUE;
+    }
+    g_string_append_printf(known, " %s", parsers[i].name);
+  }
+  return refuse(error, "%s: \"%s\" is none of%s", flag, name, known->str);
+}
+
+/* One parser takes reasoning and tool calls out of an answer; tags of thinking are read by all but
+ * Kimi's. */
+static gboolean
+choose_parser(maker *m, GError **error) {
+  const oct_serve_options *o = m->options;
+  oct_serve_model *model = m->model;
+  oct_parse_family reasoning;
+  model->family = model->renderer != NULL
+                      ? oct_api_parse_family(oct_chat_renderer_family(model->renderer))
+                      : OCT_PARSE_PLAIN;
+  if (o->tool_parser != NULL &&
+      !find_parser("tool-call-parser", o->tool_parser, FALSE, &model->family, error))
+    return FALSE;
+  if (o->reasoning_parser == NULL)
+    return TRUE;
+  if (!find_parser("reasoning-parser", o->reasoning_parser, TRUE, &reasoning, error))
+    return FALSE;
+  if (o->tool_parser == NULL)
+    model->family = reasoning;
+  gboolean kimi = reasoning >= OCT_PARSE_KIMI_K2;
+  if (kimi != (model->family >= OCT_PARSE_KIMI_K2) || (kimi && reasoning != model->family))
+    return refuse(error, "reasoning-parser: \"%s\" does not go with tool-call-parser \"%s\"",
+                  o->reasoning_parser, o->tool_parser);
+  return TRUE;
+}
+
+static gboolean
+choose_pooling(maker *m, GError **error) {
+  static const char *const names[] = {"none", "last", "mean"};
+  const char *asked = m->options->pooling;
+  for (gsize i = 0; asked != NULL && i < G_N_ELEMENTS(names); i++)
+    if (strcmp(asked, names[i]) == 0) {
+      m->model->pooling = (oct_api_pooling)i;
+      return TRUE;
+    }
+  return asked == NULL || refuse(error, "pooling: \"%s\": none, last or mean", asked);
+}
+
+/* --- the whole -------------------------------------------------------------------------------- */
+
+static gboolean
+read_flags(maker *m, GError **error) {
+  oct_setup_options_default(&m->setup);
+  m->setup.description = "cpu";
+  guint n = oct_engine_flags_variants(m->options->flags, error);
+  if (n == 0)
+    return FALSE;
+  if (n > 1)
+    return refuse(error, "a list of values has no meaning here: one configuration is served");
+  return oct_engine_flags_apply(m->options->flags, 0, &m->setup, NULL, error);
+}
+
+gboolean
+oct_serve_model_open(oct_serve_model *model, const oct_serve_options *options, oct_serve_told told,
+                     void *user, GError **error) {
+  maker m = {.model = model, .options = options, .told = told, .user = user};
+  *model = (oct_serve_model){0};
+  gboolean good = read_flags(&m, error);
+  if (good)
+    choose_backend(&m);
+  good = good && find_model(&m, error) && make_setup(&m, error) && make_tokenizer(&m, error) &&
+         make_renderer(&m, error) && choose_parser(&m, error) && choose_pooling(&m, error) &&
+         make_world(&m, error);
+  g_free(m.description);
+  return good;
+}
+
+void
+oct_serve_model_clear(oct_serve_model *model) {
+  oct_world_free(model->world);
+  oct_chat_renderer_free(model->renderer);
+  oct_tokenizer_free(model->tokenizer);
+  if (model->has_setup)
+    oct_setup_clear(&model->setup);
+  g_free(model->name);
+  g_free(model->path);
+  g_free(model->root);
+  g_free(model->world_text);
+  g_free(model->no_chat);
+}
