@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backends/cpu/cpu.h"
+#include "backends/cuda/cuda.h"
 #include "backends/fault/fault.h"
 #include "backends/mock/mock.h"
 #include "backends/pace/pace.h"
@@ -434,6 +435,56 @@ make_cpu(const key_list *keys, const char *inner, GError **error) {
   return oct_cpu_world_new(&o, error);
 }
 
+/* ---------------------------------------------------------------- cuda */
+
+static const oct_backend_key cuda_keys[] = {
+    {"model", "checkpoint file or folder (default: random weights in the shapes of the model)"},
+    {"format", "auto, safetensors or gguf (default auto)"},
+    {"seed", "of random weights (default 1)"},
+    {"dtype", "bfloat16 or float32: weights, activations and cache (default bfloat16)"},
+    {"fixed_order", "0 or 1: equal bits whatever the batch (default 0)"},
+    {"nvls", "0 or 1: NVLink multicast for collectives (default 0)"},
+    {"devices", "of the world, 0 to 64: beyond the GPUs they are taken round by round (default: "
+                "the GPUs)"},
+    {"deadline_ns", "of every wait for a device (default 30000000000)"},
+    {NULL, NULL}};
+
+#ifdef HAVE_CUDA
+static oct_world *
+make_cuda(const key_list *keys, const char *inner, GError **error) {
+  static const char *const formats[] = {"auto", "safetensors", "gguf", NULL};
+  static const char *const dtypes[] = {"bfloat16", "float32", NULL};
+  static const oct_load_format load[] = {OCT_LOAD_AUTO, OCT_LOAD_SAFETENSORS, OCT_LOAD_GGUF};
+  (void)inner;
+  oct_cuda_options o;
+  oct_cuda_options_default(&o);
+  guint format = 0, dtype = 0;
+  guint32 fixed_order = 0, nvls = 0;
+  o.model = value_of(keys, "model");
+  if (!take_word(keys, "format", formats, &format, error) ||
+      !take_u64(keys, "seed", &o.seed, error) || !take_word(keys, "dtype", dtypes, &dtype, error) ||
+      !take_u32(keys, "fixed_order", 1, &fixed_order, error) ||
+      !take_u32(keys, "nvls", 1, &nvls, error) ||
+      !take_u32(keys, "devices", OCT_CUDA_DEVICES_MAX, &o.devices, error) ||
+      !take_i64(keys, "deadline_ns", 1, HOUR_NS, &o.deadline_ns, error))
+    return NULL;
+  o.format = load[format];
+  o.float32 = dtype == 1;
+  o.fixed_order = fixed_order != 0;
+  o.nvls = nvls != 0;
+  return oct_cuda_world_new(&o, error);
+}
+#else
+static oct_world *
+make_cuda(const key_list *keys, const char *inner, GError **error) {
+  (void)keys;
+  (void)inner;
+  g_set_error_literal(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_DEVICE,
+                      "cuda: this program was built without CUDA: configure --with-cuda=DIR");
+  return NULL;
+}
+#endif
+
 /* ---------------------------------------------------------------- the table */
 
 static const struct {
@@ -443,6 +494,7 @@ static const struct {
     {{"mock", "no device: deterministic tokens, times from a table", FALSE, mock_keys}, make_mock},
     {{"cpu", "real tokens from real weights, on this machine's processors", FALSE, cpu_keys},
      make_cpu},
+    {{"cuda", "NVIDIA GPUs", FALSE, cuda_keys}, make_cuda},
     {{"fault", "goes wrong, by seed or by script", TRUE, fault_keys}, make_fault},
     {{"record", "writes every call and event to a file", TRUE, record_keys}, make_record},
     {{"replay", "answers from a recording", FALSE, replay_keys}, make_replay},

@@ -1,4 +1,5 @@
 /* Attention of each kind: projections, norms, rotation, the cache, and the output projection. */
+#include "backends/arithmetic.h"
 #include "backends/cpu/forward-internal.h"
 
 #include <math.h>
@@ -198,12 +199,6 @@ expanded_item(void *context, guint32 item, guint32 thread) {
                        f->room.mixed + (gsize)i * a->n_heads * a->v_head, f->scratch[thread]);
 }
 
-static float
-latent_eps(const oct_cpu_forward *f) {
-  double eps = f->model->spec->numerics.latent_norm_eps;
-  return (float)(eps > 0 ? eps : f->model->spec->rms_norm_eps);
-}
-
 /* Queries, directly or through a low rank with a norm of its own. */
 static void
 project_latent_queries(oct_cpu_forward *f, const oct_cpu_layer *l) {
@@ -218,7 +213,8 @@ project_latent_queries(oct_cpu_forward *f, const oct_cpu_layer *l) {
   oct_forward_products(f, in, G_N_ELEMENTS(in));
   if (lora == 0)
     return;
-  oct_forward_norm(f, r->low, l->vectors[OCT_WEIGHT_Q_A_NORM], lora, lora, latent_eps(f), r->low);
+  oct_forward_norm(f, r->low, l->vectors[OCT_WEIGHT_Q_A_NORM], lora, lora,
+                   oct_arithmetic_latent_eps(f->model->spec), r->low);
   oct_forward_product out =
       oct_forward_product_of(f, &l->matrices[OCT_WEIGHT_Q_B], NULL, r->low, r->q);
   oct_forward_products(f, &out, 1);
@@ -231,7 +227,8 @@ oct_forward_latent(oct_cpu_forward *f, guint32 layer) {
   attention_loop loop = {f, l, layer};
   project_latent_queries(f, l);
   oct_forward_norm(f, f->room.k, l->vectors[OCT_WEIGHT_KV_A_NORM], a->kv_lora,
-                   (gsize)a->kv_lora + a->qk_rope, latent_eps(f), f->room.k);
+                   (gsize)a->kv_lora + a->qk_rope, oct_arithmetic_latent_eps(f->model->spec),
+                   f->room.k);
   oct_team_run(f->team, store_latent_item, &loop, f->m);
   if (f->options.expanded_latents) {
     oct_team_run(f->team, expanded_item, &loop, f->m * a->n_heads);

@@ -1,9 +1,9 @@
 #include "backends/cpu/model.h"
 
-#include <math.h>
 #include <string.h>
 #include <sys/mman.h>
 
+#include "backends/arithmetic.h"
 #include "engine/backend.h"
 #include "engine/base/assert.h"
 #include "kernels/reference/blocks.h"
@@ -18,57 +18,6 @@ refuse(GError **error, const char *format, ...) {
     *error = g_error_new_valist(OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG, format, args);
   va_end(args);
   return FALSE;
-}
-
-/* ---------------------------------------------------------------- what is computed */
-
-gboolean
-oct_cpu_model_supports(const oct_model_spec *spec, GError **error) {
-  if (spec->attn_res_block > 0)
-    return refuse(error, "%s: attention residuals are not computed", spec->name);
-  if (spec->activation == OCT_ACTIVATION_SITU)
-    return refuse(error, "%s: the activation SiTU is not computed", spec->name);
-  if (spec->numerics.rope_scaling == OCT_ROPE_SCALING_OTHER)
-    return refuse(error, "%s: rope scaling of another kind than linear, llama3 or yarn",
-                  spec->name);
-  for (guint32 i = 0; i < spec->n_attention; i++) {
-    const oct_attention_spec *a = &spec->attention[i];
-    guint32 rotated = a->kind == OCT_ATTENTION_MLA ? a->qk_rope : a->head_dim;
-    if (a->output_gate)
-      return refuse(error, "%s: gated latent attention is not computed", spec->name);
-    if (a->kind != OCT_ATTENTION_KDA && spec->rope_theta > 0 && rotated % 2 != 0)
-      return refuse(error, "%s: rotary positions on %u elements, which is odd", spec->name,
-                    rotated);
-  }
-  for (guint32 i = 0; i < spec->n_ffn; i++)
-    if (spec->ffn[i].kind == OCT_FFN_LATENT_MOE)
-      return refuse(error, "%s: experts on a latent are not computed", spec->name);
-  return TRUE;
-}
-
-/* Sizes that the engine's plan and the weights must agree on. */
-static gboolean
-check_same(const oct_model_spec *found, const oct_model_spec *wanted, GError **error) {
-  oct_layer_group a[OCT_MODEL_GROUPS_MAX], b[OCT_MODEL_GROUPS_MAX];
-  guint n = oct_model_groups(found, OCT_DTYPE_BF16, a);
-  gboolean same = found->vocab == wanted->vocab && found->hidden == wanted->hidden &&
-                  found->n_layers == wanted->n_layers &&
-                  n == oct_model_groups(wanted, OCT_DTYPE_BF16, b);
-  for (guint i = 0; same && i < n; i++)
-    same = a[i].kind == b[i].kind && a[i].n_layers == b[i].n_layers && a[i].window == b[i].window &&
-           a[i].token_bytes == b[i].token_bytes && a[i].state_bytes == b[i].state_bytes;
-  for (guint32 l = 0; same && l < found->n_layers; l++)
-    same =
-        found->layers[l].attention == wanted->layers[l].attention &&
-        found->ffn[found->layers[l].ffn].n_experts == wanted->ffn[wanted->layers[l].ffn].n_experts;
-  if (same)
-    return TRUE;
-  return refuse(
-      error,
-      "the weights are of %s (%u layers, hidden %u, vocabulary %u), the instance wants %s "
-      "(%u layers, hidden %u, vocabulary %u)",
-      found->name, found->n_layers, found->hidden, found->vocab, wanted->name, wanted->n_layers,
-      wanted->hidden, wanted->vocab);
 }
 
 /* ---------------------------------------------------------------- weights */
@@ -297,94 +246,24 @@ take_weights(oct_cpu_model *m, oct_cpu_weights how,
   return TRUE;
 }
 
-/* ---------------------------------------------------------------- constants */
-
-static double
-attention_factor(const oct_numerics *n) {
-  if (n->rope_attention_factor > 0)
-    return n->rope_attention_factor;
-  if (n->rope_mscale > 0 && n->rope_mscale_all_dim > 0)
-    return oct_ref_yarn_mscale(n->rope_factor, n->rope_mscale) /
-           oct_ref_yarn_mscale(n->rope_factor, n->rope_mscale_all_dim);
-  return oct_ref_yarn_mscale(n->rope_factor, 1);
-}
+/* ---------------------------------------------------------------- life cycle */
 
 static gboolean
-set_rope(oct_cpu_model *m, GError **error) {
-  static const oct_rope_kind kinds[] = {[OCT_ROPE_SCALING_NONE] = OCT_ROPE_PLAIN,
-                                        [OCT_ROPE_SCALING_LINEAR] = OCT_ROPE_LINEAR,
-                                        [OCT_ROPE_SCALING_LLAMA3] = OCT_ROPE_LLAMA3,
-                                        [OCT_ROPE_SCALING_YARN] = OCT_ROPE_YARN};
-  const oct_numerics *n = &m->spec->numerics;
-  for (guint32 i = 0; i < m->spec->n_attention && m->spec->rope_theta > 0; i++) {
-    const oct_attention_spec *a = &m->spec->attention[i];
-    if (a->kind != OCT_ATTENTION_KDA)
-      m->rope.dim = a->kind == OCT_ATTENTION_MLA ? a->qk_rope : a->head_dim;
-  }
-  if (m->rope.dim == 0)
-    return TRUE;
-  m->rope = (oct_rope){.kind = kinds[n->rope_scaling],
-                       .interleaved = n->rope_interleaved,
-                       .dim = m->rope.dim,
-                       .theta = m->spec->rope_theta,
-                       .factor = n->rope_factor,
-                       .original_positions = n->rope_original,
-                       .low_freq_factor = n->rope_low_freq,
-                       .high_freq_factor = n->rope_high_freq,
-                       .beta_fast = n->rope_beta_fast,
-                       .beta_slow = n->rope_beta_slow,
-                       .truncate = n->rope_truncate};
-  if (m->rope.kind == OCT_ROPE_YARN)
-    m->rope.attention_factor = attention_factor(n);
+set_frequencies(oct_cpu_model *m, GError **error) {
   m->rope_frequencies = own(m, m->rope.dim / 2 * sizeof(float), error);
-  if (m->rope_frequencies == NULL)
-    return FALSE;
-  oct_ref_rope_frequencies(&m->rope, m->rope_frequencies);
-  guint n_divisors;
-  const float *divisors = oct_weight_map_rope_divisors(m->map, &n_divisors);
-  if (divisors != NULL && n_divisors != m->rope.dim / 2)
-    return refuse(error, "%s: %u divisors of rotary frequencies, wanted are %u", m->spec->name,
-                  n_divisors, m->rope.dim / 2);
-  for (guint32 i = 0; divisors != NULL && i < n_divisors; i++)
-    m->rope_frequencies[i] /= divisors[i];
-  return TRUE;
+  return m->rope_frequencies != NULL &&
+         oct_arithmetic_frequencies(m->spec, m->map, m->rope_frequencies, error);
 }
-
-static void
-set_constants(oct_cpu_model *m) {
-  const oct_numerics *n = &m->spec->numerics;
-  m->glu = (oct_glu_params){.kind = m->spec->activation == OCT_ACTIVATION_SWIGLU_CLAMPED
-                                        ? OCT_GLU_CLAMPED
-                                        : OCT_GLU_SWIGLU,
-                            .alpha = (float)n->glu_alpha,
-                            .limit = (float)n->glu_limit};
-  for (guint32 i = 0; i < m->spec->n_attention; i++) {
-    const oct_attention_spec *a = &m->spec->attention[i];
-    if (a->kind != OCT_ATTENTION_MLA)
-      continue;
-    double mscale = n->rope_mscale_all_dim > 0
-                        ? oct_ref_yarn_mscale(n->rope_factor, n->rope_mscale_all_dim)
-                        : 1;
-    m->latent_scale = (float)(mscale * mscale / sqrt(a->qk_nope + a->qk_rope));
-  }
-}
-
-/* ---------------------------------------------------------------- life cycle */
 
 static void
 set_layers(oct_cpu_model *m) {
-  oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
-  guint n = oct_model_groups(m->spec, OCT_DTYPE_BF16, groups);
   guint32 counts[OCT_MODEL_GROUPS_MAX] = {0};
   m->layers = g_new0(oct_cpu_layer, m->spec->n_layers);
   for (guint32 i = 0; i < m->spec->n_layers; i++) {
     oct_cpu_layer *l = &m->layers[i];
     l->attention = &m->spec->attention[m->spec->layers[i].attention];
     l->ffn = &m->spec->ffn[m->spec->layers[i].ffn];
-    for (l->group = 0; l->group < n; l->group++)
-      if (groups[l->group].attention == m->spec->layers[i].attention)
-        break;
-    oct_assert(l->group < n);
+    l->group = oct_arithmetic_group(m->spec, i);
     l->place = counts[l->group]++;
   }
 }
@@ -425,12 +304,14 @@ oct_cpu_model_load(const oct_cpu_model_options *o,
                    gboolean (*progress)(void *user, double fraction), void *user, GError **error) {
   g_autoptr(oct_cpu_model) m = g_new0(oct_cpu_model, 1);
   m->owned = g_ptr_array_new_with_free_func(g_free);
-  if (!open_weights(m, o, error) || !oct_cpu_model_supports(m->spec, error) ||
-      !check_same(m->spec, o->spec, error))
+  if (!open_weights(m, o, error) || !oct_arithmetic_check(m->spec, error) ||
+      !oct_arithmetic_check_same(m->spec, o->spec, error))
     return NULL;
   set_layers(m);
-  set_constants(m);
-  if (!set_rope(m, error) || !take_weights(m, choose(m, o), progress, user, error))
+  m->glu = oct_arithmetic_glu(m->spec);
+  m->latent_scale = oct_arithmetic_latent_scale(m->spec);
+  m->rope = oct_arithmetic_rope(m->spec);
+  if (!set_frequencies(m, error) || !take_weights(m, choose(m, o), progress, user, error))
     return NULL;
   m->bytes += m->budget != NULL ? oct_budget_used(m->budget) : 0;
   return g_steal_pointer(&m);
@@ -469,15 +350,7 @@ oct_cpu_model_kda(const oct_cpu_model *m, const oct_cpu_layer *l) {
 
 oct_routing
 oct_cpu_model_routing(const oct_cpu_model *m, const oct_cpu_layer *l) {
-  const oct_numerics *n = &m->spec->numerics;
-  return (oct_routing){.score = n->router_sigmoid ? OCT_ROUTER_SIGMOID : OCT_ROUTER_SOFTMAX,
-                       .n_experts = l->ffn->n_experts,
-                       .top_k = l->ffn->top_k,
-                       .n_groups = n->router_groups,
-                       .top_groups = n->router_top_groups,
-                       .renormalise = n->router_renormalise,
-                       .scaling = l->ffn->routed_scaling,
-                       .bias = l->vectors[OCT_WEIGHT_ROUTER_SCORE_BIAS]};
+  return oct_arithmetic_routing(m->spec, l->ffn, l->vectors[OCT_WEIGHT_ROUTER_SCORE_BIAS]);
 }
 
 static oct_mlp

@@ -70,10 +70,6 @@ oct_cpu_model *oct_cpu_model_load(const oct_cpu_model_options *options,
 void oct_cpu_model_free(oct_cpu_model *model); /* accepts NULL */
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(oct_cpu_model, oct_cpu_model_free)
 
-/* FALSE with *error (CONFIG): a spec with something that is not computed here. */
-gboolean oct_cpu_model_supports(const oct_model_spec *spec,
-                                GError **error) G_GNUC_WARN_UNUSED_RESULT;
-
 /* Delta attention of a layer. */
 oct_kda oct_cpu_model_kda(const oct_cpu_model *model, const oct_cpu_layer *layer);
 /* The routing of a layer with experts. */

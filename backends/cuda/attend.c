@@ -1,0 +1,293 @@
+/* Attention of each kind: projections, norms, rotation, the cache, and the output projection. */
+#include <math.h>
+
+#include "backends/cuda/forward-internal.h"
+
+static void *
+at(const oct_cuda_forward *f, void *array, gsize elements) {
+  return (guint8 *)array + elements * oct_cuda_type_bytes(f->type);
+}
+
+static void
+note(oct_cuda_forward *f, int result, const char *what) {
+  (void)oct_cuda_note(f->rank, result, what);
+}
+
+static void
+project_out(oct_cuda_forward *f, const oct_cuda_layer *l) {
+  oct_cuda_forward_project(f, &l->o, l->o_bias, f->room.mixed, f->room.y);
+}
+
+/* ---------------------------------------------------------------- grouped-query attention */
+
+static oct_cuda_attention
+attention_call(const oct_cuda_forward *f, const oct_cuda_layer *l) {
+  const oct_attention_spec *a = l->attention;
+  gsize row = ((gsize)l->heads + 2 * l->kv_heads) * a->head_dim;
+  return (oct_cuda_attention){.type = f->type,
+                              .kv = oct_cuda_memory_layer(f->options.memory, l),
+                              .n_heads = l->heads,
+                              .window = a->kind == OCT_ATTENTION_WINDOW ? a->window : 0,
+                              .scale = (float)(1 / sqrt(a->head_dim)),
+                              .sinks = l->sinks,
+                              .q = f->room.qkv,
+                              .out = f->room.mixed,
+                              .q_stride = row,
+                              .out_stride = (gsize)l->heads * a->head_dim,
+                              .workspace = f->room.workspace,
+                              .workspace_bytes = f->room.workspace_bytes};
+}
+
+static void
+rope_and_store(oct_cuda_forward *f, const oct_cuda_layer *l) {
+  const oct_attention_spec *a = l->attention;
+  gsize width = a->head_dim, row = ((gsize)l->heads + 2 * l->kv_heads) * width;
+  const oct_cuda_rope_store store = {
+      .type = f->type,
+      .batch = f->pass->batch,
+      .kv = oct_cuda_memory_layer(f->options.memory, l),
+      .tables = f->pass->tables[l->group],
+      .n_heads = l->heads,
+      .q = f->room.qkv,
+      .k = at(f, f->room.qkv, l->heads * width),
+      .v = at(f, f->room.qkv, ((gsize)l->heads + l->kv_heads) * width),
+      .q_stride = row,
+      .k_stride = row,
+      .v_stride = row,
+      .q_norm = l->q_norm,
+      .k_norm = l->k_norm,
+      .eps = (float)f->model->spec->rms_norm_eps,
+      .angles = f->model->angles,
+      .rope_dim = f->model->rope.dim,
+      .interleaved = f->model->rope.interleaved};
+  note(f, oct_cuda_rope_and_store(&f->rank->queue, &store), "keys and values");
+}
+
+void
+oct_cuda_forward_attention(oct_cuda_forward *f, const oct_cuda_layer *l) {
+  oct_cuda_forward_project(f, &l->qkv, l->qkv_bias, f->room.normed, f->room.qkv);
+  rope_and_store(f, l);
+  oct_cuda_attention call = attention_call(f, l);
+  call.batch = f->pass->batch;
+  call.n_decode = f->pass->n_decode;
+  call.max_queries = f->pass->max_queries;
+  call.max_context = f->pass->max_context;
+  call.tables = f->pass->tables[l->group];
+  note(f, oct_cuda_attend(&f->rank->queue, &call), "attention");
+  project_out(f, l);
+}
+
+/* ---------------------------------------------------------------- latent attention */
+
+static oct_cuda_mla
+latent_call(const oct_cuda_forward *f, const oct_cuda_layer *l) {
+  const oct_attention_spec *a = l->attention;
+  return (oct_cuda_mla){.type = f->type,
+                        .kv = oct_cuda_memory_layer(f->options.memory, l),
+                        .n_heads = l->heads,
+                        .lora = a->kv_lora,
+                        .rope = a->qk_rope,
+                        .scale = f->model->latent_scale,
+                        .q = f->room.low,
+                        .out = f->room.gate,
+                        .workspace = f->room.workspace,
+                        .workspace_bytes = f->room.workspace_bytes};
+}
+
+/* Queries, directly or through a low rank with a norm of its own. */
+static void
+project_latent_queries(oct_cuda_forward *f, const oct_cuda_layer *l) {
+  if (l->q_a.rows == 0) {
+    oct_cuda_forward_project(f, &l->q_b, NULL, f->room.normed, f->room.qkv);
+    return;
+  }
+  oct_cuda_forward_project(f, &l->q_a, l->q_a_bias, f->room.normed, f->room.low);
+  const oct_cuda_norm norm = {.type = f->type,
+                              .residual_type = f->type,
+                              .n = f->m,
+                              .width = l->q_a.rows,
+                              .x = f->room.low,
+                              .x_stride = l->q_a.rows,
+                              .weight = l->q_a_norm,
+                              .eps = f->model->latent_eps,
+                              .out = f->room.low,
+                              .out_stride = l->q_a.rows};
+  note(f, oct_cuda_rms_norm(&f->rank->queue, &norm), "the norm of queries");
+  oct_cuda_forward_project(f, &l->q_b, NULL, f->room.low, f->room.qkv);
+}
+
+/* One product per head with a part of kv_b: queries by its key rows, read as columns, or latents by
+ * its value rows. */
+static void
+multiply_heads(oct_cuda_forward *f, const oct_cuda_layer *l, gboolean absorb) {
+  const oct_attention_spec *a = l->attention;
+  gsize q = a->qk_nope + a->qk_rope, latent = a->kv_lora + a->qk_rope, heads = l->heads;
+  oct_cuda_matmul call = {.weight = l->kv_b,
+                          .x_type = f->type,
+                          .y_type = f->type,
+                          .m = f->m,
+                          .batch = l->heads,
+                          .w_batch = (gsize)(a->qk_nope + a->v_head) * a->kv_lora};
+  if (absorb) {
+    call.weight.rows = a->qk_nope;
+    call.transposed = TRUE;
+    call.x = f->room.qkv;
+    call.x_stride = heads * q;
+    call.x_batch = q;
+    call.y = f->room.low;
+    call.y_stride = heads * latent;
+    call.y_batch = latent;
+  } else {
+    call.weight.rows = a->v_head;
+    call.weight.data = at(f, (void *)(gsize)l->kv_b.data, (gsize)a->qk_nope * a->kv_lora);
+    call.x = f->room.gate;
+    call.x_stride = heads * a->kv_lora;
+    call.x_batch = a->kv_lora;
+    call.y = f->room.mixed;
+    call.y_stride = heads * a->v_head;
+    call.y_batch = a->v_head;
+  }
+  note(f, oct_cuda_multiply(&f->rank->queue, f->rank->blas, &call), "latent heads");
+}
+
+static void
+store_latents(oct_cuda_forward *f, const oct_cuda_layer *l) {
+  const oct_attention_spec *a = l->attention;
+  const oct_cuda_mla_store store = {.type = f->type,
+                                    .batch = f->pass->batch,
+                                    .kv = oct_cuda_memory_layer(f->options.memory, l),
+                                    .tables = f->pass->tables[l->group],
+                                    .n_heads = l->heads,
+                                    .lora = a->kv_lora,
+                                    .nope = a->qk_nope,
+                                    .rope = a->qk_rope,
+                                    .latents = f->room.latents,
+                                    .latents_stride = (gsize)a->kv_lora + a->qk_rope,
+                                    .q = f->room.qkv,
+                                    .q_stride = (gsize)l->heads * (a->qk_nope + a->qk_rope),
+                                    .absorbed = f->room.low,
+                                    .norm = l->kv_a_norm,
+                                    .eps = f->model->latent_eps,
+                                    .angles = f->model->angles,
+                                    .interleaved = f->model->rope.interleaved};
+  note(f, oct_cuda_mla_norm_and_store(&f->rank->queue, &store), "latents");
+}
+
+void
+oct_cuda_forward_latent(oct_cuda_forward *f, const oct_cuda_layer *l) {
+  project_latent_queries(f, l);
+  oct_cuda_forward_project(f, &l->kv_a, l->kv_a_bias, f->room.normed, f->room.latents);
+  store_latents(f, l);
+  multiply_heads(f, l, TRUE);
+  oct_cuda_mla call = latent_call(f, l);
+  call.batch = f->pass->batch;
+  call.n_decode = f->pass->n_decode;
+  call.max_queries = f->pass->max_queries;
+  call.max_context = f->pass->max_context;
+  call.tables = f->pass->tables[l->group];
+  note(f, oct_cuda_mla_attend(&f->rank->queue, &call), "latent attention");
+  multiply_heads(f, l, FALSE);
+  project_out(f, l);
+}
+
+/* ---------------------------------------------------------------- delta attention */
+
+/* A projection through a low rank, or straight, into room.gate. NULL: the model has none. */
+static void *
+project_low(oct_cuda_forward *f, const oct_cuda_matrix *down, const oct_cuda_matrix *up) {
+  if (up->rows == 0)
+    return NULL;
+  if (down->rows == 0) {
+    oct_cuda_forward_project(f, up, NULL, f->room.normed, f->room.gate);
+  } else {
+    oct_cuda_forward_project(f, down, NULL, f->room.normed, f->room.low);
+    oct_cuda_forward_project(f, up, NULL, f->room.low, f->room.gate);
+  }
+  return f->room.gate;
+}
+
+void
+oct_cuda_forward_delta(oct_cuda_forward *f, const oct_cuda_layer *l) {
+  gsize channels = (gsize)l->heads * l->attention->head_dim;
+  oct_cuda_states states = oct_cuda_memory_states(f->options.memory, l);
+  oct_cuda_forward_project(f, &l->qkv, NULL, f->room.normed, f->room.qkv);
+  oct_cuda_forward_project(f, &l->beta, NULL, f->room.normed, f->room.beta);
+  const oct_cuda_kda call = {.type = f->type,
+                             .conv_type = f->type,
+                             .batch = f->pass->batch,
+                             .kda = l->kda,
+                             .states = states.states,
+                             .state_stride = states.state_stride,
+                             .conv = states.conv,
+                             .conv_stride = states.conv_stride,
+                             .state_of = f->pass->tables[l->group].pages,
+                             .state_of_stride = f->pass->tables[l->group].stride,
+                             .q = f->room.qkv,
+                             .k = at(f, f->room.qkv, channels),
+                             .v = at(f, f->room.qkv, 2 * channels),
+                             .z = project_low(f, &l->decay_a, &l->decay_b),
+                             .beta = f->room.beta,
+                             .q_stride = 3 * channels,
+                             .k_stride = 3 * channels,
+                             .v_stride = 3 * channels,
+                             .z_stride = channels,
+                             .beta_stride = l->heads,
+                             .out = f->room.mixed,
+                             .out_stride = channels};
+  note(f, oct_cuda_kda_run(&f->rank->queue, &call), "delta attention");
+  const oct_cuda_gated_norm norm = {.type = f->type,
+                                    .n = f->m,
+                                    .heads = l->heads,
+                                    .width = l->attention->head_dim,
+                                    .x = f->room.mixed,
+                                    .gate = project_low(f, &l->gate_a, &l->gate_b),
+                                    .weight = l->head_norm,
+                                    .x_stride = channels,
+                                    .gate_stride = channels,
+                                    .eps = (float)f->model->spec->rms_norm_eps,
+                                    .out = f->room.mixed,
+                                    .out_stride = channels};
+  note(f, oct_cuda_gated_rms_norm(&f->rank->queue, &norm), "the norm of heads");
+  project_out(f, l);
+}
+
+/* ---------------------------------------------------------------- workspace */
+
+static gsize
+workspace_of(oct_cuda_forward *f, const oct_cuda_layer *l, const oct_cuda_batch *batch,
+             guint32 n_decode) {
+  guint32 queries = n_decode == batch->n_seqs ? 1 : batch->n_tokens;
+  if (l->attention->kind == OCT_ATTENTION_KDA)
+    return 0;
+  if (l->attention->kind == OCT_ATTENTION_MLA) {
+    oct_cuda_mla call = latent_call(f, l);
+    call.batch = batch;
+    call.n_decode = n_decode;
+    call.max_queries = queries;
+    call.max_context = f->options.max_context;
+    return oct_cuda_mla_workspace(&f->rank->queue, &call);
+  }
+  oct_cuda_attention call = attention_call(f, l);
+  call.batch = batch;
+  call.n_decode = n_decode;
+  call.max_queries = queries;
+  call.max_context = f->options.max_context;
+  return oct_cuda_attention_workspace(&f->rank->queue, &call);
+}
+
+/* Over batches of decodes of every size, of one prompt, and of both. */
+gsize
+oct_cuda_forward_attention_workspace(oct_cuda_forward *f) {
+  gsize most = 0;
+  guint32 seqs = MIN(f->options.max_seqs, f->options.max_tokens);
+  for (guint32 i = 0; i < f->rank->n_layers; i++)
+    for (guint32 n = 1; n <= seqs && f->model->layers[i].place == 0; n++) {
+      const oct_cuda_layer *l = &f->model->layers[i];
+      oct_cuda_batch decodes = {.n_tokens = n, .n_seqs = n};
+      oct_cuda_batch mixed = {.n_tokens = f->options.max_tokens, .n_seqs = n};
+      most = MAX(most, workspace_of(f, l, &decodes, n));
+      most = MAX(most, workspace_of(f, l, &mixed, n - 1));
+      most = MAX(most, workspace_of(f, l, &mixed, 0));
+    }
+  return most;
+}

@@ -1,0 +1,369 @@
+#include "backends/cuda/comm.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "backends/cuda/glue.h"
+#include "backends/cuda/libraries.h"
+
+#define NAP_NS         100000
+#define EXCHANGE_BYTES ((gsize)8 << 20)
+#define TIMEOUT_CYCLES ((guint64)20 * 1000 * 1000 * 1000) /* some 10 s of a GPU's clock */
+
+/* One tensor group. */
+typedef struct ring {
+  oct_cuda_meeting meeting;
+  ncclUniqueId id;
+  gboolean has_id;
+  void *buffers[OCT_CUDA_PEERS_MAX];
+  guint32 *signals[OCT_CUDA_PEERS_MAX];
+  /* Ranks that share a GPU. */
+  const void *sources[OCT_CUDA_PEERS_MAX];
+  cudaEvent_t written[OCT_CUDA_PEERS_MAX], taken[OCT_CUDA_PEERS_MAX];
+} ring;
+
+struct oct_cuda_circle {
+  oct_cuda_group *group;
+  ring *rings; /* [stages x domains] */
+  guint32 n_rings;
+  pthread_mutex_t lock;
+  ncclComm_t *comms; /* [ranks] */
+  gboolean aborted;
+};
+
+struct oct_cuda_comm {
+  oct_cuda_rank *rank;
+  oct_cuda_circle *circle;
+  ring *ring;
+  guint32 n;
+  const oct_nccl *nccl;
+  ncclComm_t comm;
+  gboolean has_peers;
+  oct_cuda_peers peers;
+  guint32 *failed; /* pinned: a peer did not come */
+  void *sum;       /* [elements]: what ranks of one GPU add up to */
+  float *gathered; /* as NCCL leaves it: rank by rank */
+};
+
+/* ---------------------------------------------------------------- circles */
+
+oct_cuda_circle *
+oct_cuda_circle_new(oct_cuda_group *group) {
+  oct_cuda_circle *c = g_new0(oct_cuda_circle, 1);
+  c->group = group;
+  c->n_rings = group->n_ranks / group->n_tensor;
+  c->rings = g_new0(ring, c->n_rings);
+  for (guint32 i = 0; i < c->n_rings; i++)
+    c->rings[i].meeting.n = group->n_tensor;
+  c->comms = g_new0(ncclComm_t, group->n_ranks);
+  pthread_mutex_init(&c->lock, NULL);
+  return c;
+}
+
+void
+oct_cuda_circle_free(oct_cuda_circle *c) {
+  if (c == NULL)
+    return;
+  pthread_mutex_destroy(&c->lock);
+  g_free(c->comms);
+  g_free(c->rings);
+  g_free(c);
+}
+
+void
+oct_cuda_circle_abort(oct_cuda_circle *c) {
+  const oct_nccl *nccl = oct_nccl_get(NULL);
+  pthread_mutex_lock(&c->lock);
+  c->aborted = TRUE;
+  for (guint32 i = 0; nccl != NULL && i < c->group->n_ranks; i++)
+    if (c->comms[i] != NULL) {
+      (void)nccl->ncclCommAbort(c->comms[i]);
+      c->comms[i] = NULL;
+    }
+  pthread_mutex_unlock(&c->lock);
+}
+
+/* ---------------------------------------------------------------- NCCL */
+
+/* Non-blocking calls: what is in progress is waited for, as long as the deadline says. */
+static gboolean
+settle(oct_cuda_comm *c, ncclResult_t result, const char *what) {
+  const struct timespec nap = {.tv_nsec = NAP_NS};
+  gint64 naps = c->rank->group->options->deadline_ns / NAP_NS;
+  for (; result == ncclInProgress && naps > 0; naps--) {
+    if (oct_cuda_group_is_broken(c->rank->group))
+      return FALSE;
+    nanosleep(&nap, NULL);
+    if (c->nccl->ncclCommGetAsyncError(c->comm, &result) != ncclSuccess)
+      result = ncclInternalError;
+  }
+  if (result == ncclSuccess)
+    return TRUE;
+  char message[96];
+  (void)g_snprintf(message, sizeof message, "GPU %u: NCCL: %s: %s", c->rank->device, what,
+                   result == ncclInProgress ? "takes longer than the deadline"
+                                            : c->nccl->ncclGetErrorString(result));
+  oct_cuda_fail(c->rank, message);
+  return FALSE;
+}
+
+static gboolean
+join_nccl(oct_cuda_comm *c) {
+  g_autoptr(GError) error = NULL;
+  c->nccl = oct_nccl_get(&error);
+  if (c->nccl == NULL) {
+    oct_cuda_fail(c->rank, error->message);
+    return FALSE;
+  }
+  if (c->rank->tensor == 0) {
+    if (!c->rank->group->options->nvls)
+      (void)g_setenv("NCCL_NVLS_ENABLE", "0", TRUE);
+    c->ring->has_id = c->nccl->ncclGetUniqueId(&c->ring->id) == ncclSuccess;
+  }
+  if (!oct_cuda_group_meet_some(c->rank->group, &c->ring->meeting))
+    return FALSE;
+  if (!c->ring->has_id) {
+    oct_cuda_fail(c->rank, "NCCL gives no id for a communicator");
+    return FALSE;
+  }
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclResult_t result = c->nccl->ncclCommInitRankConfig(&c->comm, (int)c->n, c->ring->id,
+                                                        (int)c->rank->tensor, &config);
+  if (!settle(c, result, "joining"))
+    return FALSE;
+  pthread_mutex_lock(&c->circle->lock);
+  c->circle->comms[c->rank->index] = c->comm;
+  pthread_mutex_unlock(&c->circle->lock);
+  return TRUE;
+}
+
+/* ---------------------------------------------------------------- peers */
+
+/* Whether every GPU of the ring can write every other's memory. */
+static gboolean
+all_reach(const oct_cuda_comm *c) {
+  const oct_cuda_group *g = c->rank->group;
+  guint32 first = c->rank->index - c->rank->tensor;
+  for (guint32 a = 0; a < c->n; a++)
+    for (guint32 b = 0; b < c->n; b++) {
+      int can = 0, from = (int)oct_cuda_group_gpu(g, g->config->devices[first + a]),
+          to = (int)oct_cuda_group_gpu(g, g->config->devices[first + b]);
+      if (a != b && (cudaDeviceCanAccessPeer(&can, from, to) != cudaSuccess || !can))
+        return FALSE;
+    }
+  return TRUE;
+}
+
+static gboolean
+join_peers(oct_cuda_comm *c) {
+  oct_cuda_rank *r = c->rank;
+  c->ring->buffers[r->tensor] = oct_cuda_alloc(r, EXCHANGE_BYTES, "buffers of sums");
+  c->ring->signals[r->tensor] = oct_cuda_alloc(r, OCT_CUDA_SIGNAL_BYTES, "signals of sums");
+  c->failed = oct_cuda_alloc_pinned(r, sizeof *c->failed, "signals of sums");
+  if (r->failed || !oct_cuda_group_meet_some(r->group, &c->ring->meeting))
+    return FALSE;
+  c->peers = (oct_cuda_peers){.rank = r->tensor,
+                              .n = c->n,
+                              .buffer_bytes = EXCHANGE_BYTES,
+                              .failed = c->failed,
+                              .timeout_cycles = TIMEOUT_CYCLES};
+  memcpy(c->peers.buffers, c->ring->buffers, sizeof c->peers.buffers);
+  memcpy(c->peers.signals, c->ring->signals, sizeof c->peers.signals);
+  c->has_peers = all_reach(c);
+  return TRUE;
+}
+
+/* ---------------------------------------------------------------- life cycle */
+
+static gboolean
+join_shared(oct_cuda_comm *c, gsize elements) {
+  oct_cuda_rank *r = c->rank;
+  c->sum = oct_cuda_alloc(r, elements * oct_cuda_type_bytes(oct_cuda_rank_type(r)), "sums");
+  c->ring->written[r->tensor] = oct_cuda_event_new(r);
+  c->ring->taken[r->tensor] = oct_cuda_event_new(r);
+  return !r->failed && oct_cuda_group_meet_some(r->group, &c->ring->meeting);
+}
+
+oct_cuda_comm *
+oct_cuda_comm_new(oct_cuda_rank *r, oct_cuda_circle *circle, gsize sum_elements,
+                  gsize gathered_elements) {
+  oct_cuda_comm *c = g_new0(oct_cuda_comm, 1);
+  c->rank = r;
+  c->circle = circle;
+  c->ring = &circle->rings[r->index / r->group->n_tensor];
+  c->n = r->group->n_tensor;
+  gboolean fine = c->n == 1;
+  if (c->n > 1 && r->group->shared_gpus) {
+    fine = join_shared(c, sum_elements);
+  } else if (c->n > 1) {
+    c->gathered = oct_cuda_alloc(r, gathered_elements * sizeof(float), "gathered logits");
+    fine = c->gathered != NULL && join_nccl(c) && join_peers(c);
+  }
+  if (!fine)
+    g_clear_pointer(&c, oct_cuda_comm_free);
+  return c;
+}
+
+void
+oct_cuda_comm_free(oct_cuda_comm *c) {
+  if (c == NULL)
+    return;
+  pthread_mutex_lock(&c->circle->lock);
+  ncclComm_t *mine = &c->circle->comms[c->rank->index];
+  if (*mine != NULL)
+    (void)c->nccl->ncclCommAbort(*mine);
+  *mine = NULL;
+  pthread_mutex_unlock(&c->circle->lock);
+  if (c->ring->written[c->rank->tensor] != NULL)
+    (void)cudaEventDestroy(c->ring->written[c->rank->tensor]);
+  if (c->ring->taken[c->rank->tensor] != NULL)
+    (void)cudaEventDestroy(c->ring->taken[c->rank->tensor]);
+  g_free(c);
+}
+
+gboolean
+oct_cuda_comm_is_lost(const oct_cuda_comm *c) {
+  return c->failed != NULL && __atomic_load_n(c->failed, __ATOMIC_ACQUIRE) != 0;
+}
+
+gboolean
+oct_cuda_comm_has_graphs(const oct_cuda_comm *c) {
+  return c->n == 1 || !c->rank->group->shared_gpus;
+}
+
+/* ---------------------------------------------------------------- ranks of one GPU */
+
+/* Everybody's array is written, and stays until everybody has taken it. */
+static gboolean
+begin_shared(oct_cuda_comm *c, const void *x) {
+  oct_cuda_rank *r = c->rank;
+  c->ring->sources[r->tensor] = x;
+  if (!oct_cuda_note(r, cudaEventRecord(c->ring->written[r->tensor], r->compute), "an event") ||
+      !oct_cuda_group_meet_some(r->group, &c->ring->meeting))
+    return FALSE;
+  for (guint32 i = 0; i < c->n; i++)
+    if (!oct_cuda_note(r, cudaStreamWaitEvent(r->compute, c->ring->written[i], 0), "an event"))
+      return FALSE;
+  return TRUE;
+}
+
+static gboolean
+end_shared(oct_cuda_comm *c) {
+  oct_cuda_rank *r = c->rank;
+  if (!oct_cuda_note(r, cudaEventRecord(c->ring->taken[r->tensor], r->compute), "an event") ||
+      !oct_cuda_group_meet_some(r->group, &c->ring->meeting))
+    return FALSE;
+  for (guint32 i = 0; i < c->n; i++)
+    if (!oct_cuda_note(r, cudaStreamWaitEvent(r->compute, c->ring->taken[i], 0), "an event"))
+      return FALSE;
+  /* Nobody records its events again before all have enqueued their waits for them. */
+  return oct_cuda_group_meet_some(r->group, &c->ring->meeting);
+}
+
+/* ---------------------------------------------------------------- use */
+
+static gboolean
+norm(oct_cuda_comm *c, const oct_cuda_sum *call, const void *x) {
+  const oct_cuda_norm n = {.type = oct_cuda_rank_type(c->rank),
+                           .residual_type = OCT_CUDA_F32,
+                           .n = call->n,
+                           .width = call->width,
+                           .x = x,
+                           .x_stride = call->width,
+                           .residual = call->residual,
+                           .residual_stride = call->width,
+                           .weight = call->weight,
+                           .eps = call->eps,
+                           .out = call->out,
+                           .out_stride = call->width};
+  return oct_cuda_note(c->rank, oct_cuda_rms_norm(&c->rank->queue, &n), "a norm");
+}
+
+/* FALSE: too large, or there is no such kernel; nothing was done. */
+static gboolean
+sum_by_peers(oct_cuda_comm *c, const oct_cuda_sum *call, gsize bytes, gboolean *fine) {
+  if (!c->has_peers || call->out == NULL)
+    return FALSE;
+  gboolean two_shot = bytes > oct_cuda_all_reduce_limit(&c->peers, false);
+  if (two_shot && bytes > oct_cuda_all_reduce_limit(&c->peers, true))
+    return FALSE;
+  const oct_cuda_all_reduce a = {.type = oct_cuda_rank_type(c->rank),
+                                 .residual_type = OCT_CUDA_F32,
+                                 .n = call->n,
+                                 .width = call->width,
+                                 .x = call->x,
+                                 .residual = call->residual,
+                                 .weight = call->weight,
+                                 .eps = call->eps,
+                                 .out = call->out,
+                                 .two_shot = two_shot};
+  int result = oct_cuda_all_reduce_norm(&c->rank->queue, &c->peers, &a);
+  if (result == OCT_CUDA_UNSUPPORTED)
+    return FALSE;
+  *fine = oct_cuda_note(c->rank, result, "a sum over ranks");
+  return TRUE;
+}
+
+gboolean
+oct_cuda_comm_sum(oct_cuda_comm *c, const oct_cuda_sum *call) {
+  oct_cuda_type type = oct_cuda_rank_type(c->rank);
+  gsize elements = (gsize)call->n * call->width;
+  gboolean fine = FALSE;
+  if (c->n == 1)
+    return norm(c, call, call->x);
+  if (c->rank->group->shared_gpus)
+    return begin_shared(c, call->x) &&
+           oct_cuda_note(
+               c->rank,
+               oct_glue_sum(c->rank->compute, type, c->ring->sources, c->n, elements, c->sum),
+               "a sum over ranks") &&
+           end_shared(c) && norm(c, call, c->sum);
+  if (sum_by_peers(c, call, elements * oct_cuda_type_bytes(type), &fine))
+    return fine;
+  return settle(c,
+                c->nccl->ncclAllReduce(call->x, call->x, elements,
+                                       type == OCT_CUDA_F32 ? ncclFloat32 : ncclBfloat16, ncclSum,
+                                       c->comm, c->rank->compute),
+                "a sum") &&
+         norm(c, call, call->x);
+}
+
+/* Columns of one rank into their place. */
+static gboolean
+place_columns(oct_cuda_comm *c, const float *from, guint32 n, guint32 width, guint32 rank,
+              float *out) {
+  gsize row = width * sizeof *out;
+  return oct_cuda_note(c->rank,
+                       cudaMemcpy2DAsync(out + (gsize)rank * width, row * c->n, from, row, row, n,
+                                         cudaMemcpyDefault, c->rank->compute),
+                       "gathered columns");
+}
+
+static gboolean
+gather_shared(oct_cuda_comm *c, const float *x, guint32 n, guint32 width, float *out) {
+  if (!begin_shared(c, x))
+    return FALSE;
+  for (guint32 i = 0; i < c->n; i++)
+    if (!place_columns(c, c->ring->sources[i], n, width, i, out))
+      return FALSE;
+  return end_shared(c);
+}
+
+gboolean
+oct_cuda_comm_gather(oct_cuda_comm *c, const float *x, guint32 n, guint32 width, float *out) {
+  gsize each = (gsize)n * width;
+  if (c->n == 1)
+    return place_columns(c, x, n, width, 0, out);
+  if (c->rank->group->shared_gpus)
+    return gather_shared(c, x, n, width, out);
+  if (!settle(c,
+              c->nccl->ncclAllGather(x, c->gathered, each, ncclFloat32, c->comm, c->rank->compute),
+              "gathering"))
+    return FALSE;
+  for (guint32 i = 0; i < c->n; i++)
+    if (!place_columns(c, c->gathered + i * each, n, width, i, out))
+      return FALSE;
+  return TRUE;
+}

@@ -1,0 +1,48 @@
+/* What the ranks of a tensor group give each other: sums and gathered columns. Private to
+ * backends/cuda.
+ *
+ * On GPUs of their own they use kernels over each other's memory for small sums and NCCL for the
+ * rest, both of which a graph can hold. Ranks that share a GPU meet on the host instead: slow, but
+ * any layout runs on any machine.
+ */
+#ifndef OCT_BACKENDS_CUDA_COMM_H
+#define OCT_BACKENDS_CUDA_COMM_H
+
+#include "backends/cuda/rank.h"
+
+typedef struct oct_cuda_comm oct_cuda_comm;
+
+/* What the tensor group's ranks share; made before their threads, freed after them. */
+typedef struct oct_cuda_circle oct_cuda_circle;
+oct_cuda_circle *oct_cuda_circle_new(oct_cuda_group *group);
+void oct_cuda_circle_free(oct_cuda_circle *circle); /* accepts NULL */
+/* From any thread, when the group is broken: whoever waits in NCCL comes back. */
+void oct_cuda_circle_abort(oct_cuda_circle *circle);
+
+/* Life cycle, on the rank's thread, all ranks of the circle together. Elements of the largest sum,
+ * and of the largest gathered array. NULL: noted. */
+oct_cuda_comm *oct_cuda_comm_new(oct_cuda_rank *rank, oct_cuda_circle *circle, gsize sum_elements,
+                                 gsize gathered_elements);
+void oct_cuda_comm_free(oct_cuda_comm *comm); /* accepts NULL */
+/* A rank did not come to a sum: its result is wrong. Any thread. */
+gboolean oct_cuda_comm_is_lost(const oct_cuda_comm *comm);
+/* Whether its work can be captured. */
+gboolean oct_cuda_comm_has_graphs(const oct_cuda_comm *comm);
+
+/* Use; all ranks in the same order, on the rank's compute stream. Sum over ranks of x[n, width] of
+ * the activations' type, then as oct_cuda_rms_norm() with a residual: residual += sum, out = norm.
+ * x may be overwritten. */
+typedef struct oct_cuda_sum {
+  guint32 n, width;
+  void *x;
+  float *residual;
+  const void *weight;
+  float eps;
+  void *out; /* NULL: no norm is wanted */
+} oct_cuda_sum;
+gboolean oct_cuda_comm_sum(oct_cuda_comm *comm, const oct_cuda_sum *call);
+/* out[n, ranks * width] float32 from each rank's x[n, width]. */
+gboolean oct_cuda_comm_gather(oct_cuda_comm *comm, const float *x, guint32 n, guint32 width,
+                              float *out);
+
+#endif

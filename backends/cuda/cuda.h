@@ -1,0 +1,36 @@
+/* The cuda backend: steps on NVIDIA GPUs, with the kernels of kernels/cuda, cuBLASLt and NCCL.
+ *
+ * One thread per rank enqueues that rank's work; nothing of it waits for the device but where a
+ * step waits for its masks. A step's tokens stay on the device for the next one, which is enqueued
+ * before they are read. doc of the parts: README.md.
+ */
+#ifndef OCT_BACKENDS_CUDA_H
+#define OCT_BACKENDS_CUDA_H
+
+#include "engine/backend.h"
+#include "engine/model/files/tensors.h"
+
+#define OCT_CUDA_DEVICES_MAX 64
+
+typedef struct oct_cuda_options {
+  const char *model; /* a checkpoint that is what an instance's spec says; copied. NULL: weights
+                        made up from `seed` in the shapes of the spec */
+  oct_load_format format;
+  guint64 seed;
+  gboolean float32;     /* weights, activations and cache in float32; else bfloat16 */
+  gboolean fixed_order; /* a row's bits do not depend on the batch: --batch-invariant */
+  gboolean nvls;        /* NVLink multicast for NCCL, which is off otherwise */
+  guint32 devices;      /* of the world; 0 = the GPUs there are. Beyond them they are taken round
+                           by round: ranks that share a GPU, for tests of layouts */
+  gint64 deadline_ns;   /* of every wait for a device */
+} oct_cuda_options;
+
+void oct_cuda_options_default(oct_cuda_options *options); /* all the GPUs, seed 1, 30 s */
+
+/* A new world; options NULL = default. NULL with *error: CONFIG names the option that is wrong,
+ * DEVICE says why there is no GPU (no driver, none found, or Octet was built without CUDA). Opens
+ * no device before an instance does, beyond asking the driver how many there are. */
+oct_world *oct_cuda_world_new(const oct_cuda_options *options,
+                              GError **error) G_GNUC_WARN_UNUSED_RESULT;
+
+#endif

@@ -1,0 +1,146 @@
+/* Feed-forwards: dense, and with experts, whose token-expert pairs are sorted by expert. */
+#include "backends/arithmetic.h"
+#include "backends/cuda/forward-internal.h"
+
+static void
+note(oct_cuda_forward *f, int result, const char *what) {
+  (void)oct_cuda_note(f->rank, result, what);
+}
+
+static void
+activate(oct_cuda_forward *f, guint32 n, guint32 inner, const guint32 *n_device) {
+  const oct_cuda_glu call = {.type = f->type,
+                             .params = f->model->glu,
+                             .n = n,
+                             .inner = inner,
+                             .n_device = n_device,
+                             .x = f->room.both,
+                             .x_stride = 2 * (gsize)inner,
+                             .out = f->room.inner,
+                             .out_stride = inner};
+  note(f, oct_cuda_glu_rows(&f->rank->queue, &call), "an activation");
+}
+
+void
+oct_cuda_forward_dense(oct_cuda_forward *f, const oct_cuda_ffn *ffn) {
+  oct_cuda_forward_project(f, &ffn->gate_up, NULL, f->room.normed, f->room.both);
+  activate(f, f->m, ffn->inner, NULL);
+  oct_cuda_forward_project(f, &ffn->down, NULL, f->room.inner, f->room.y);
+}
+
+/* ---------------------------------------------------------------- experts */
+
+static void
+route(oct_cuda_forward *f, const oct_cuda_layer *l) {
+  const oct_cuda_product router = {.weight = &l->router,
+                                   .bias = l->router_bias,
+                                   .x = f->room.normed,
+                                   .x_stride = l->router.columns,
+                                   .y = f->room.router,
+                                   .y_stride = l->router.rows,
+                                   .y_type = OCT_CUDA_F32};
+  oct_cuda_forward_multiply(f, &router, f->m);
+  const oct_cuda_route call = {
+      .routing = oct_arithmetic_routing(f->model->spec, l->ffn_spec, l->score_bias),
+      .n = f->m,
+      .logits = f->room.router,
+      .token_seq = f->pass->batch->token_seq,
+      .experts = f->room.experts,
+      .weights = f->room.weights};
+  note(f, oct_cuda_route_tokens(&f->rank->queue, &call), "routing");
+}
+
+static oct_cuda_pairs
+sort_pairs(oct_cuda_forward *f, const oct_cuda_layer *l) {
+  gsize layer = l->index - f->rank->first_layer;
+  const oct_cuda_pairs pairs = {
+      .n = f->m,
+      .top_k = l->ffn_spec->top_k,
+      .n_experts = l->ffn_spec->n_experts,
+      .first_expert = l->first_expert,
+      .n_local = l->n_experts,
+      .experts = f->room.experts,
+      .starts = f->room.starts,
+      .pair_of = f->room.pair_of,
+      .row_of = f->room.row_of,
+      .counts = f->room.counts != NULL ? f->room.counts + layer * f->most_experts : NULL};
+  note(f, oct_cuda_sort_pairs(&f->rank->queue, &pairs), "pairs of tokens and experts");
+  return pairs;
+}
+
+static void
+multiply_experts(oct_cuda_forward *f, const oct_cuda_layer *l, const oct_cuda_pairs *pairs) {
+  guint32 hidden = f->model->spec->hidden, inner = l->experts.inner;
+  oct_cuda_expert_matmul call = {.type = f->type,
+                                 .weight = l->experts.gate_up,
+                                 .pairs = pairs,
+                                 .gather = true,
+                                 .bias = l->gate_up_bias,
+                                 .x = f->room.normed,
+                                 .x_stride = hidden,
+                                 .y = f->room.both,
+                                 .y_stride = 2 * (gsize)inner};
+  note(f, oct_cuda_expert_multiply(&f->rank->queue, &call), "experts");
+  activate(f, f->m * pairs->top_k, inner, pairs->starts + pairs->n_local);
+  call.weight = l->experts.down;
+  call.gather = false;
+  call.bias = l->down_bias;
+  call.x = f->room.inner;
+  call.x_stride = inner;
+  call.y = f->room.pair_y;
+  call.y_stride = hidden;
+  note(f, oct_cuda_expert_multiply(&f->rank->queue, &call), "experts");
+}
+
+/* qwen2-moe: a sigmoid of one product scales what the shared expert gives. */
+static void
+scale_shared(oct_cuda_forward *f, const oct_cuda_layer *l) {
+  guint32 hidden = f->model->spec->hidden;
+  const oct_cuda_product row = {.weight = &l->shared_switch,
+                                .x = f->room.normed,
+                                .x_stride = hidden,
+                                .y = f->room.shared_switch,
+                                .y_stride = 1,
+                                .y_type = OCT_CUDA_F32};
+  oct_cuda_forward_multiply(f, &row, f->m);
+  gsize bytes = (gsize)f->m * hidden * oct_cuda_type_bytes(f->type);
+  note(
+      f,
+      cudaMemcpyAsync(f->room.pair_y, f->room.y, bytes, cudaMemcpyDeviceToDevice, f->rank->compute),
+      "the shared expert");
+  note(f, cudaMemsetAsync(f->room.y, 0, bytes, f->rank->compute), "the shared expert");
+  const oct_cuda_add add = {.type = f->type,
+                            .y_type = f->type,
+                            .n = f->m,
+                            .width = hidden,
+                            .x = f->room.pair_y,
+                            .x_stride = hidden,
+                            .row_gate = f->room.shared_switch,
+                            .y = f->room.y,
+                            .y_stride = hidden};
+  note(f, oct_cuda_add_rows(&f->rank->queue, &add), "the shared expert");
+}
+
+void
+oct_cuda_forward_experts(oct_cuda_forward *f, const oct_cuda_layer *l) {
+  guint32 hidden = f->model->spec->hidden;
+  gboolean shared = l->ffn_spec->shared_intermediate > 0;
+  if (shared)
+    oct_cuda_forward_dense(f, &l->shared);
+  if (l->shared_switch.rows > 0)
+    scale_shared(f, l);
+  route(f, l);
+  oct_cuda_pairs pairs = sort_pairs(f, l);
+  multiply_experts(f, l, &pairs);
+  const oct_cuda_combine combine = {.type = f->type,
+                                    .out_type = f->type,
+                                    .pairs = &pairs,
+                                    .weights = f->room.weights,
+                                    .width = hidden,
+                                    .y = f->room.pair_y,
+                                    .y_stride = hidden,
+                                    .add = shared,
+                                    .out = f->room.y,
+                                    .out_stride = hidden};
+  note(f, oct_cuda_combine_pairs(&f->rank->queue, &combine), "experts");
+}

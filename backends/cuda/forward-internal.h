@@ -1,0 +1,70 @@
+/* The parts of the forward pass. Private to backends/cuda. */
+#ifndef OCT_BACKENDS_CUDA_FORWARD_INTERNAL_H
+#define OCT_BACKENDS_CUDA_FORWARD_INTERNAL_H
+
+#include "backends/cuda/forward.h"
+
+/* Working memory; each array has rows for max_tokens tokens, or for as many token-expert pairs, of
+ * the activations' type unless it says otherwise. */
+typedef struct oct_cuda_room {
+  float *residual;      /* [tokens, hidden] */
+  void *normed;         /* [tokens, hidden] */
+  void *y;              /* [tokens, hidden]: what attention or a feed-forward adds */
+  void *qkv;            /* projections; latent attention: queries */
+  void *latents;        /* latent attention: [tokens, lora + rope] */
+  void *low;            /* low-rank inputs; latent attention: absorbed queries */
+  void *gate;           /* delta attention: decays, then output gates; latent outputs */
+  void *beta;           /* delta attention: [tokens, heads] */
+  void *mixed;          /* what attention gives, before the output projection */
+  void *both;           /* [tokens or pairs, 2 x inner] */
+  void *inner;          /* [tokens or pairs, inner] */
+  float *router;        /* [tokens, experts] */
+  float *weights;       /* [pairs] */
+  float *shared_switch; /* [tokens] */
+  guint32 *experts, *starts, *pair_of, *row_of; /* [pairs], [experts + 1], [pairs], [pairs] */
+  void *pair_y;                                 /* [pairs, hidden] */
+  guint32 *counts;                              /* [layers, experts] */
+  void *workspace;
+  gsize workspace_bytes;
+  void *picked;         /* [logit rows, hidden] */
+  float *part, *logits; /* [logit rows, head rows], [logit rows, ranks x head rows] */
+} oct_cuda_room;
+
+struct oct_cuda_forward {
+  oct_cuda_forward_options options;
+  oct_cuda_rank *rank;
+  const oct_cuda_model *model;
+  oct_cuda_type type;
+  oct_cuda_room room;
+  guint32 most_experts;
+  gsize logits_stride;
+  /* The pass that is being enqueued. */
+  const oct_cuda_pass *pass;
+  guint32 m; /* its tokens */
+};
+
+/* y[m, rows] of x[m, columns]; strides in elements. Notes what fails. */
+typedef struct oct_cuda_product {
+  const oct_cuda_matrix *weight;
+  const void *bias, *x;
+  gsize x_stride;
+  void *y;
+  gsize y_stride;
+  oct_cuda_type y_type;
+} oct_cuda_product;
+void oct_cuda_forward_multiply(oct_cuda_forward *f, const oct_cuda_product *product, guint32 m);
+/* The usual product: dense rows, results of the activations' type. */
+void oct_cuda_forward_project(oct_cuda_forward *f, const oct_cuda_matrix *weight, const void *bias,
+                              const void *x, void *y);
+
+/* Attention of one layer from room.normed to room.y, this rank's part. */
+void oct_cuda_forward_attention(oct_cuda_forward *f, const oct_cuda_layer *l);
+void oct_cuda_forward_latent(oct_cuda_forward *f, const oct_cuda_layer *l);
+void oct_cuda_forward_delta(oct_cuda_forward *f, const oct_cuda_layer *l);
+/* Bytes of workspace that attention needs at most. */
+gsize oct_cuda_forward_attention_workspace(oct_cuda_forward *f);
+/* Feed-forward likewise. */
+void oct_cuda_forward_dense(oct_cuda_forward *f, const oct_cuda_ffn *ffn);
+void oct_cuda_forward_experts(oct_cuda_forward *f, const oct_cuda_layer *l);
+
+#endif

@@ -1,0 +1,285 @@
+/* The loop over layers, logits, and working memory. */
+#include "backends/cuda/forward-internal.h"
+
+#include <string.h>
+
+/* ---------------------------------------------------------------- products */
+
+void
+oct_cuda_forward_multiply(oct_cuda_forward *f, const oct_cuda_product *p, guint32 m) {
+  const oct_cuda_matmul call = {.weight = *p->weight,
+                                .x_type = f->type,
+                                .y_type = p->y_type,
+                                .m = m,
+                                .x = p->x,
+                                .x_stride = p->x_stride,
+                                .bias = p->bias,
+                                .y = p->y,
+                                .y_stride = p->y_stride};
+  (void)oct_cuda_note(f->rank, oct_cuda_multiply(&f->rank->queue, f->rank->blas, &call),
+                      "a matrix product");
+}
+
+void
+oct_cuda_forward_project(oct_cuda_forward *f, const oct_cuda_matrix *weight, const void *bias,
+                         const void *x, void *y) {
+  const oct_cuda_product product = {.weight = weight,
+                                    .bias = bias,
+                                    .x = x,
+                                    .x_stride = weight->columns,
+                                    .y = y,
+                                    .y_stride = weight->rows,
+                                    .y_type = f->type};
+  oct_cuda_forward_multiply(f, &product, f->m);
+}
+
+/* ---------------------------------------------------------------- layers */
+
+/* The sum of y over the ranks goes to the residual stream; its norm to room.normed. */
+static void
+add_and_norm(oct_cuda_forward *f, const void *weight) {
+  const oct_cuda_sum sum = {.n = f->m,
+                            .width = f->model->spec->hidden,
+                            .x = f->room.y,
+                            .residual = f->room.residual,
+                            .weight = weight,
+                            .eps = (float)f->model->spec->rms_norm_eps,
+                            .out = weight != NULL ? f->room.normed : NULL};
+  (void)oct_cuda_comm_sum(f->options.comm, &sum);
+}
+
+static void
+run_layer(oct_cuda_forward *f, const oct_cuda_layer *l, const void *next_norm) {
+  if (l->attention->kind == OCT_ATTENTION_MLA)
+    oct_cuda_forward_latent(f, l);
+  else if (l->attention->kind == OCT_ATTENTION_KDA)
+    oct_cuda_forward_delta(f, l);
+  else
+    oct_cuda_forward_attention(f, l);
+  add_and_norm(f, l->ffn_norm);
+  if (l->ffn_spec->kind == OCT_FFN_DENSE)
+    oct_cuda_forward_dense(f, &l->dense);
+  else
+    oct_cuda_forward_experts(f, l);
+  add_and_norm(f, next_norm);
+}
+
+static void
+embed(oct_cuda_forward *f) {
+  const oct_cuda_embed call = {.table_type = f->type,
+                               .type = OCT_CUDA_F32,
+                               .table = f->model->embedding.data,
+                               .rows = f->model->embedding.rows,
+                               .width = f->model->spec->hidden,
+                               .ids = f->pass->batch->ids,
+                               .n = f->m,
+                               .out = f->room.residual};
+  (void)oct_cuda_note(f->rank, oct_cuda_embed_rows(&f->rank->queue, &call), "embeddings");
+}
+
+static void
+first_norm(oct_cuda_forward *f) {
+  guint32 hidden = f->model->spec->hidden;
+  const oct_cuda_norm norm = {.type = f->type,
+                              .residual_type = OCT_CUDA_F32,
+                              .n = f->m,
+                              .width = hidden,
+                              .residual = f->room.residual,
+                              .residual_stride = hidden,
+                              .weight = f->model->layers[0].attn_norm,
+                              .eps = (float)f->model->spec->rms_norm_eps,
+                              .out = f->room.normed,
+                              .out_stride = hidden};
+  (void)oct_cuda_note(f->rank, oct_cuda_rms_norm(&f->rank->queue, &norm), "a norm");
+}
+
+void
+oct_cuda_forward_run(oct_cuda_forward *f, const oct_cuda_pass *pass) {
+  f->pass = pass;
+  f->m = pass->batch->n_tokens;
+  if (f->room.counts != NULL)
+    (void)oct_cuda_note(
+        f->rank,
+        cudaMemsetAsync(f->room.counts, 0,
+                        (gsize)f->rank->n_layers * f->most_experts * sizeof *f->room.counts,
+                        f->rank->compute),
+        "expert counts");
+  if (f->rank->is_first)
+    embed(f);
+  first_norm(f);
+  for (guint32 i = 0; i < f->rank->n_layers && !f->rank->failed; i++) {
+    gboolean last = i + 1 == f->rank->n_layers;
+    run_layer(f, &f->model->layers[i],
+              last ? f->model->final_norm : f->model->layers[i + 1].attn_norm);
+  }
+}
+
+void
+oct_cuda_forward_logits(oct_cuda_forward *f, const guint32 *rows, guint32 n) {
+  guint32 hidden = f->model->spec->hidden, mine = f->model->head_rows;
+  void *x = f->room.normed;
+  gboolean alone = f->rank->group->n_tensor == 1;
+  if (rows != NULL) {
+    const oct_cuda_gather gather = {.type = f->type,
+                                    .n = n,
+                                    .width = hidden,
+                                    .rows = rows,
+                                    .x = f->room.normed,
+                                    .x_stride = hidden,
+                                    .out = f->room.picked,
+                                    .out_stride = hidden};
+    (void)oct_cuda_note(f->rank, oct_cuda_gather_rows(&f->rank->queue, &gather), "sampled rows");
+    x = f->room.picked;
+  }
+  const oct_cuda_product head = {.weight = &f->model->head,
+                                 .x = x,
+                                 .x_stride = hidden,
+                                 .y = alone ? f->room.logits : f->room.part,
+                                 .y_stride = mine,
+                                 .y_type = OCT_CUDA_F32};
+  oct_cuda_forward_multiply(f, &head, n);
+  if (!alone)
+    (void)oct_cuda_comm_gather(f->options.comm, f->room.part, n, mine, f->room.logits);
+}
+
+/* ---------------------------------------------------------------- working memory */
+
+/* The most of each kind of row over the rank's layers, in elements. */
+typedef struct widths {
+  gsize qkv, latents, low, gate, beta, mixed, inner, pair_inner, experts, top_k;
+} widths;
+
+static void
+at_least(gsize *to, gsize value) {
+  *to = MAX(*to, value);
+}
+
+static void
+measure_attention(widths *w, const oct_cuda_layer *l) {
+  const oct_attention_spec *a = l->attention;
+  gsize heads = l->heads;
+  if (a->kind == OCT_ATTENTION_MLA) {
+    at_least(&w->qkv, heads * (a->qk_nope + a->qk_rope));
+    at_least(&w->latents, (gsize)a->kv_lora + a->qk_rope);
+    at_least(&w->low, MAX(a->q_lora, heads * (a->kv_lora + a->qk_rope)));
+    at_least(&w->gate, heads * a->kv_lora);
+    at_least(&w->mixed, heads * a->v_head);
+    return;
+  }
+  at_least(&w->qkv, l->qkv.rows);
+  at_least(&w->mixed, heads * a->head_dim);
+  if (a->kind == OCT_ATTENTION_KDA) {
+    at_least(&w->low, MAX(l->decay_a.rows, l->gate_a.rows));
+    at_least(&w->gate, heads * a->head_dim);
+    at_least(&w->beta, heads);
+  }
+}
+
+static widths
+measure(const oct_cuda_forward *f) {
+  widths w = {0};
+  for (guint32 i = 0; i < f->rank->n_layers; i++) {
+    const oct_cuda_layer *l = &f->model->layers[i];
+    measure_attention(&w, l);
+    at_least(&w.inner, MAX(l->dense.inner, l->shared.inner));
+    at_least(&w.pair_inner, l->experts.inner);
+    at_least(&w.experts, l->ffn_spec->n_experts);
+    at_least(&w.top_k, l->ffn_spec->top_k);
+  }
+  return w;
+}
+
+static void *
+take(oct_cuda_forward *f, gsize rows, gsize elements, gsize bytes) {
+  return oct_cuda_alloc(f->rank, (guint64)rows * elements * bytes, "working memory");
+}
+
+static void
+make_expert_room(oct_cuda_forward *f, const widths *w) {
+  oct_cuda_room *r = &f->room;
+  gsize tokens = f->options.max_tokens, pairs = tokens * w->top_k,
+        element = oct_cuda_type_bytes(f->type);
+  r->router = take(f, tokens, w->experts, sizeof *r->router);
+  r->weights = take(f, pairs, 1, sizeof *r->weights);
+  r->shared_switch = take(f, tokens, 1, sizeof *r->shared_switch);
+  r->experts = take(f, pairs, 1, sizeof *r->experts);
+  r->starts = take(f, w->experts + 1, 1, sizeof *r->starts);
+  r->pair_of = take(f, pairs, 1, sizeof *r->pair_of);
+  r->row_of = take(f, pairs, 1, sizeof *r->row_of);
+  r->pair_y = take(f, pairs, f->model->spec->hidden, element);
+  f->most_experts = (guint32)w->experts;
+  if (f->options.count_experts)
+    r->counts = take(f, f->rank->n_layers, w->experts, sizeof *r->counts);
+}
+
+static void
+make_room(oct_cuda_forward *f) {
+  widths w = measure(f);
+  oct_cuda_room *r = &f->room;
+  gsize tokens = f->options.max_tokens, hidden = f->model->spec->hidden,
+        element = oct_cuda_type_bytes(f->type);
+  r->residual = take(f, tokens, hidden, sizeof *r->residual);
+  r->normed = take(f, tokens, hidden, element);
+  r->y = take(f, tokens, hidden, element);
+  r->qkv = take(f, tokens, w.qkv, element);
+  r->latents = take(f, tokens, w.latents, element);
+  r->low = take(f, tokens, w.low, element);
+  r->gate = take(f, tokens, w.gate, element);
+  r->beta = take(f, tokens, w.beta, element);
+  r->mixed = take(f, tokens, w.mixed, element);
+  gsize inner = MAX(tokens * w.inner, tokens * w.top_k * w.pair_inner);
+  r->both = take(f, inner, 2, element);
+  r->inner = take(f, inner, 1, element);
+  if (w.experts > 0)
+    make_expert_room(f, &w);
+  r->workspace_bytes = oct_cuda_forward_attention_workspace(f);
+  r->workspace = take(f, r->workspace_bytes, 1, 1);
+  if (!f->rank->is_last)
+    return;
+  gsize rows = f->options.logit_rows, ranks = f->rank->group->n_tensor;
+  f->logits_stride = f->model->head_rows * ranks;
+  r->picked = take(f, rows, hidden, element);
+  r->logits = take(f, rows, f->logits_stride, sizeof *r->logits);
+  if (ranks > 1)
+    r->part = take(f, rows, f->model->head_rows, sizeof *r->part);
+}
+
+oct_cuda_forward *
+oct_cuda_forward_new(const oct_cuda_forward_options *options) {
+  oct_cuda_forward *f = g_new0(oct_cuda_forward, 1);
+  f->options = *options;
+  f->rank = options->rank;
+  f->model = options->model;
+  f->type = oct_cuda_rank_type(f->rank);
+  make_room(f);
+  if (f->rank->failed)
+    g_clear_pointer(&f, oct_cuda_forward_free);
+  return f;
+}
+
+void
+oct_cuda_forward_free(oct_cuda_forward *f) {
+  g_free(f);
+}
+
+float *
+oct_cuda_forward_residual(const oct_cuda_forward *f) {
+  return f->room.residual;
+}
+
+const void *
+oct_cuda_forward_normed(const oct_cuda_forward *f) {
+  return f->room.normed;
+}
+
+const float *
+oct_cuda_forward_logits_at(const oct_cuda_forward *f, gsize *stride) {
+  *stride = f->logits_stride;
+  return f->room.logits;
+}
+
+guint32 *
+oct_cuda_forward_counts(const oct_cuda_forward *f, gsize *n) {
+  *n = (gsize)f->rank->n_layers * f->most_experts;
+  return f->room.counts;
+}

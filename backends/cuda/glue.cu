@@ -1,0 +1,143 @@
+#include "backends/cuda/glue.h"
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+namespace {
+
+constexpr unsigned THREADS = 256;
+
+unsigned
+blocks_for(size_t n, unsigned most) {
+  size_t blocks = (n + THREADS - 1) / THREADS;
+  return (unsigned)(blocks < most ? blocks : most);
+}
+
+__global__ void
+change_tables(uint32_t *tables, const oct_glue_change *changes, uint32_t n) {
+  for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
+    tables[changes[i].at] = changes[i].page;
+}
+
+__global__ void
+count_history(uint32_t *counts, const uint32_t *ids, uint32_t n, uint32_t n_prompt) {
+  for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
+    if (i < n_prompt)
+      atomicOr(&counts[ids[i]], OCT_REF_COUNT_PROMPT);
+    else
+      atomicAdd(&counts[ids[i]], 1u);
+  }
+}
+
+__device__ uint64_t
+mix64(uint64_t x) {
+  x += 0x9e3779b97f4a7c15ull;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+  return x ^ (x >> 31);
+}
+
+/* The sum of four uniform numbers, as engine/model/files/dummy.c. */
+__device__ float
+normal_at(uint64_t key, uint64_t position) {
+  uint64_t bits = mix64(key + position);
+  uint32_t sum = (uint32_t)(bits & 0xffff) + (uint32_t)(bits >> 16 & 0xffff) +
+                 (uint32_t)(bits >> 32 & 0xffff) + (uint32_t)(bits >> 48);
+  return __fmul_rn((float)sum - 131070.0f, 1.7320508f / 65536.0f);
+}
+
+__global__ void
+make_dummy(const oct_glue_dummy c) {
+  size_t total = c.rows * c.n;
+  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < total;
+       i += (size_t)gridDim.x * blockDim.x) {
+    uint64_t row = i / c.n, column = i % c.n;
+    uint64_t position = (c.row + row) * c.columns + c.column + column;
+    float value = __fadd_rn(c.mean, __fmul_rn(c.deviation, normal_at(c.key, position)));
+    __nv_bfloat16 narrow = __float2bfloat16_rn(value);
+    if (c.type == OCT_CUDA_BF16)
+      ((__nv_bfloat16 *)c.out)[row * c.pitch + column] = narrow;
+    else
+      ((float *)c.out)[row * c.pitch + column] = c.stored_bf16 ? __bfloat162float(narrow) : value;
+  }
+}
+
+struct sources {
+  const void *x[OCT_CUDA_PEERS_MAX];
+};
+
+template <typename T>
+__global__ void
+sum_arrays(const sources from, uint32_t n_ranks, size_t n, T *out) {
+  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n;
+       i += (size_t)gridDim.x * blockDim.x) {
+    float sum = 0;
+    for (uint32_t r = 0; r < n_ranks; r++)
+      sum += (float)((const T *)from.x[r])[i];
+    out[i] = (T)sum;
+  }
+}
+
+template <typename T>
+__global__ void
+pool_rows(const oct_glue_pool c) {
+  uint32_t column = blockIdx.x * blockDim.x + threadIdx.x;
+  if (column >= c.width)
+    return;
+  double sum = c.begins ? 0 : c.sum[column];
+  for (uint32_t i = 0; i < c.n; i++)
+    sum += (double)(float)((const T *)c.x)[(size_t)i * c.width + column];
+  c.sum[column] = sum;
+  if (c.out != NULL)
+    c.out[column] = (float)(sum / c.count);
+}
+
+} // namespace
+
+int
+oct_glue_pool_rows(cudaStream_t stream, const oct_glue_pool *call) {
+  unsigned blocks = (call->width + THREADS - 1) / THREADS;
+  if (call->type == OCT_CUDA_F32)
+    pool_rows<float><<<blocks, THREADS, 0, stream>>>(*call);
+  else
+    pool_rows<__nv_bfloat16><<<blocks, THREADS, 0, stream>>>(*call);
+  return cudaGetLastError();
+}
+
+int
+oct_glue_tables(cudaStream_t stream, uint32_t *tables, const oct_glue_change *changes, uint32_t n) {
+  if (n > 0)
+    change_tables<<<blocks_for(n, 64), THREADS, 0, stream>>>(tables, changes, n);
+  return cudaGetLastError();
+}
+
+int
+oct_glue_counts(cudaStream_t stream, uint32_t *counts, uint32_t vocab, const uint32_t *ids,
+                uint32_t n, uint32_t n_prompt) {
+  cudaError_t cleared = cudaMemsetAsync(counts, 0, vocab * sizeof *counts, stream);
+  if (cleared != cudaSuccess)
+    return cleared;
+  if (n > 0)
+    count_history<<<blocks_for(n, 64), THREADS, 0, stream>>>(counts, ids, n, n_prompt);
+  return cudaGetLastError();
+}
+
+int
+oct_glue_make_dummy(cudaStream_t stream, const oct_glue_dummy *call) {
+  if (call->rows > 0 && call->n > 0)
+    make_dummy<<<blocks_for(call->rows * call->n, 4096), THREADS, 0, stream>>>(*call);
+  return cudaGetLastError();
+}
+
+int
+oct_glue_sum(cudaStream_t stream, oct_cuda_type type, const void *const *x, uint32_t n_ranks,
+             size_t n, void *out) {
+  sources from = {};
+  for (uint32_t r = 0; r < n_ranks; r++)
+    from.x[r] = x[r];
+  if (n > 0 && type == OCT_CUDA_F32)
+    sum_arrays<<<blocks_for(n, 1024), THREADS, 0, stream>>>(from, n_ranks, n, (float *)out);
+  else if (n > 0)
+    sum_arrays<<<blocks_for(n, 1024), THREADS, 0, stream>>>(from, n_ranks, n, (__nv_bfloat16 *)out);
+  return cudaGetLastError();
+}

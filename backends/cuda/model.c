@@ -1,0 +1,66 @@
+#include "backends/cuda/model.h"
+
+#include "backends/arithmetic.h"
+
+gboolean
+oct_cuda_source_open(oct_cuda_source *s, const oct_cuda_options *o, const oct_model_spec *spec,
+                     GError **error) {
+  GError *why = NULL;
+  *s = (oct_cuda_source){.spec = spec};
+  if (o->model != NULL) {
+    s->files = oct_model_files_open(o->model, NULL, o->format, o->seed, NULL, &why);
+    if (s->files != NULL) {
+      s->map = s->files->map;
+      s->spec = s->files->spec;
+    }
+  } else {
+    s->map = oct_weight_map_new_dummy(spec, o->seed, &why);
+  }
+  if (why != NULL) {
+    g_set_error_literal(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG, why->message);
+    g_error_free(why);
+    return FALSE;
+  }
+  return oct_arithmetic_check(s->spec, error) && oct_arithmetic_check_same(s->spec, spec, error);
+}
+
+void
+oct_cuda_source_close(oct_cuda_source *s) {
+  if (s->files != NULL)
+    oct_model_files_close(s->files);
+  else
+    oct_weight_map_free(s->map);
+  *s = (oct_cuda_source){0};
+}
+
+static gboolean
+refuse(GError **error, const char *what) {
+  g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG, "cuda: %s", what);
+  return FALSE;
+}
+
+static gboolean
+is_page_size(guint32 n) {
+  return n >= 8 && n <= 256 && (n & (n - 1)) == 0;
+}
+
+gboolean
+oct_cuda_model_supports(const oct_instance_config *c, GError **error) {
+  const oct_parallel *p = &c->parallel;
+  if (!oct_parallel_check(c->spec, p, error) || !oct_arithmetic_check(c->spec, error))
+    return FALSE;
+  if (p->decode_context > 1)
+    return refuse(error, "decode context parallelism is not done");
+  if (p->expert_parallel && p->data > 1)
+    return refuse(error, "expert parallelism over several KV domains is not done");
+  if (p->tensor > OCT_CUDA_PEERS_MAX)
+    return refuse(error, "more than 8 ranks in a tensor group are not done");
+  if (c->memory.n_expert_slots > 0)
+    return refuse(error, "there are no expert slots: every expert is on the device");
+  if (!is_page_size(c->block_size)) {
+    g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG,
+                "cuda: block size %u, must be 8, 16, 32, 64, 128 or 256", c->block_size);
+    return FALSE;
+  }
+  return TRUE;
+}

@@ -1,0 +1,104 @@
+/* A rank's part of a model on its device: what tensors it holds, and which slice of the weight each
+ * is. Private to backends/cuda.
+ *
+ * How tensors are split over the ranks of a tensor group: heads of attention, inner widths of
+ * feed-forwards (or whole experts), rows of the output head. Norms, routers, low-rank projections
+ * and the embedding are on every rank.
+ */
+#ifndef OCT_BACKENDS_CUDA_MODEL_H
+#define OCT_BACKENDS_CUDA_MODEL_H
+
+#include "backends/cuda/rank.h"
+#include "engine/model/files/model.h"
+
+typedef struct oct_cuda_ffn {
+  oct_cuda_matrix gate_up, down; /* gate_up: rows of gate, then of up */
+  guint32 inner;                 /* on this rank */
+} oct_cuda_ffn;
+
+typedef struct oct_cuda_layer {
+  const oct_attention_spec *attention;
+  const oct_ffn_spec *ffn_spec;
+  guint32 index, group, place; /* place: its number among this rank's layers of the group */
+  guint32 heads, kv_heads;     /* on this rank */
+  void *attn_norm, *ffn_norm;
+  /* Grouped-query attention and delta attention: q, k, v one after another. */
+  oct_cuda_matrix qkv, o;
+  void *qkv_bias, *o_bias, *q_norm, *k_norm;
+  float *sinks;
+  /* Latent attention. q_b is q itself when q_a has no rows. */
+  oct_cuda_matrix q_a, q_b, kv_a, kv_b;
+  void *q_a_bias, *q_a_norm, *kv_a_bias, *kv_a_norm;
+  /* Delta attention. */
+  oct_cuda_matrix decay_a, decay_b, beta, gate_a, gate_b; /* gate_b: the gate when gate_a is none */
+  oct_kda kda;
+  void *head_norm;
+  /* Feed-forward. */
+  oct_cuda_ffn dense, shared, experts; /* experts: one matrix after another */
+  oct_cuda_matrix router, shared_switch;
+  void *router_bias, *gate_up_bias, *down_bias;
+  float *score_bias;
+  guint32 first_expert, n_experts; /* on this rank */
+} oct_cuda_layer;
+
+typedef struct oct_cuda_model {
+  oct_cuda_rank *rank;
+  const oct_model_spec *spec;
+  oct_cuda_layer *layers; /* [rank->n_layers] */
+  oct_cuda_matrix embedding, head;
+  guint32 head_rows; /* of every rank: the vocabulary over the tensor group, rounded up */
+  void *final_norm;
+  oct_rope rope;
+  float *angles; /* [positions, rope.dim] on the device; NULL: none */
+  guint32 positions;
+  oct_glu_params glu;
+  float latent_scale, latent_eps;
+  guint64 bytes; /* of weights */
+} oct_cuda_model;
+
+/* A model's files, shared by the ranks; or made-up weights. */
+typedef struct oct_cuda_source {
+  oct_model_files *files;
+  oct_weight_map *map;
+  const oct_model_spec *spec;
+} oct_cuda_source;
+
+/* Life cycle. NULL spec in *source on failure, with *error (CONFIG). Blocks on the disk. */
+gboolean oct_cuda_source_open(oct_cuda_source *source, const oct_cuda_options *options,
+                              const oct_model_spec *spec, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+void oct_cuda_source_close(oct_cuda_source *source);
+
+/* FALSE with *error (CONFIG): something of the config that this backend does not do. */
+gboolean oct_cuda_model_supports(const oct_instance_config *config,
+                                 GError **error) G_GNUC_WARN_UNUSED_RESULT;
+
+/* Loads the rank's part, on its thread. `positions`: of the longest sequence. progress() (may be
+ * NULL) is told a fraction now and then; FALSE from it stops the loading. FALSE: noted. */
+gboolean oct_cuda_model_load(oct_cuda_model *model, oct_cuda_rank *rank,
+                             const oct_cuda_source *source, guint32 positions,
+                             gboolean (*progress)(void *user, double fraction),
+                             void *user) G_GNUC_WARN_UNUSED_RESULT;
+void oct_cuda_model_clear(oct_cuda_model *model);
+
+/* ---- uploading (upload.c) */
+
+/* Where a weight's slice goes: rows [row, row + rows) and columns [column, column + columns) to
+ * `out`, rows `pitch` elements apart, as `type`. */
+typedef struct oct_cuda_slice {
+  const oct_weight *weight;
+  guint64 row, rows, column, columns;
+  oct_cuda_type type; /* F32 or BF16 */
+  void *out;
+  gsize pitch;
+} oct_cuda_slice;
+
+typedef struct oct_cuda_upload oct_cuda_upload;
+oct_cuda_upload *oct_cuda_upload_new(oct_cuda_rank *rank); /* NULL: noted */
+void oct_cuda_upload_free(oct_cuda_upload *upload);        /* accepts NULL */
+/* Through pinned staging, in the order of the rank's copy-in stream; made-up numbers of plain types
+ * are made on the device. FALSE: noted. */
+gboolean oct_cuda_upload_slice(oct_cuda_upload *upload, const oct_cuda_slice *slice);
+/* Waits for all of it. */
+gboolean oct_cuda_upload_finish(oct_cuda_upload *upload);
+
+#endif

@@ -1,0 +1,13 @@
+/* Which processors and memory are near a GPU. Private to backends/cuda. */
+#ifndef OCT_BACKENDS_CUDA_NUMA_H
+#define OCT_BACKENDS_CUDA_NUMA_H
+
+#include <glib.h>
+
+/* The NUMA node of a PCI device ("0000:1b:00.0"), -1 when the machine does not say. */
+gint oct_numa_node_of(const char *bus_id);
+/* Binds the calling thread to the node's processors, and prefers the node for memory that it
+ * touches first. FALSE when the node is not known or the system refuses. */
+gboolean oct_numa_bind(gint node);
+
+#endif

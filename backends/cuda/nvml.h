@@ -1,0 +1,52 @@
+/* What the driver's management library says of a GPU: where it sits, its clocks, temperature and
+ * why it is held back. Read by libnvidia-ml.so.1, which is loaded when first asked for; its header
+ * is not needed. What the library or the GPU does not tell is "unknown", never an error.
+ */
+#ifndef OCT_BACKENDS_CUDA_NVML_H
+#define OCT_BACKENDS_CUDA_NVML_H
+
+#include <glib.h>
+
+#define OCT_NVML_UNKNOWN G_MAXUINT32
+#define OCT_NVML_LINKS   36
+
+/* Bits of oct_nvml_health.throttle. */
+enum {
+  OCT_NVML_IDLE = 1 << 0,
+  OCT_NVML_APPLICATION_CLOCKS = 1 << 1,
+  OCT_NVML_POWER_CAP = 1 << 2,
+  OCT_NVML_HW_SLOWDOWN = 1 << 3,
+  OCT_NVML_SW_THERMAL = 1 << 5,
+  OCT_NVML_HW_THERMAL = 1 << 6,
+  OCT_NVML_POWER_BRAKE = 1 << 7,
+};
+
+typedef struct oct_nvml_health {
+  guint32 sm_mhz, memory_mhz;
+  guint32 temperature;      /* degrees C */
+  guint32 power_mw;         /* drawn */
+  guint32 throttle;         /* OCT_NVML_… bits */
+  guint32 corrected_errors; /* ECC, since the driver was loaded */
+  guint32 uncorrected_errors;
+  guint32 links_active; /* NVLinks that are up */
+} oct_nvml_health;
+
+/* How two GPUs are joined, the nearer the smaller. */
+typedef enum oct_nvml_path {
+  OCT_NVML_PATH_UNKNOWN = -1,
+  OCT_NVML_PATH_SAME = 0,
+  OCT_NVML_PATH_SWITCH = 10,   /* one PCIe switch */
+  OCT_NVML_PATH_SWITCHES = 20, /* several */
+  OCT_NVML_PATH_BRIDGE = 30,   /* a host bridge */
+  OCT_NVML_PATH_NODE = 40,     /* within a NUMA node */
+  OCT_NVML_PATH_SYSTEM = 50,   /* across sockets */
+} oct_nvml_path;
+
+/* By the bus id that CUDA gives ("0000:1b:00.0"). Any thread; 0.1 to 4 us per figure. FALSE: the
+ * library or the GPU is not there, and all fields are unknown. */
+gboolean oct_nvml_health_read(const char *bus_id, oct_nvml_health *health);
+oct_nvml_path oct_nvml_path_between(const char *bus_a, const char *bus_b);
+/* "SW power cap, HW thermal slowdown" or "none"; owned. */
+char *oct_nvml_throttle_text(guint32 throttle);
+
+#endif

@@ -1,0 +1,258 @@
+#include "backends/cuda/rank.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "backends/cuda/numa.h"
+#include "engine/base/assert.h"
+
+#define NS_PER_S 1000000000
+#define NAP_NS   20000
+#define CLOSE_NS ((gint64)5 * NS_PER_S) /* what was enqueued may end */
+
+/* ---------------------------------------------------------------- failures */
+
+void
+oct_cuda_fail(oct_cuda_rank *r, const char *message) {
+  r->failed = TRUE;
+  oct_cuda_group_break(r->group, r->device, message);
+}
+
+gboolean
+oct_cuda_note(oct_cuda_rank *r, int result, const char *what) {
+  if (G_LIKELY(result == 0))
+    return TRUE;
+  char message[96];
+  if (result == OCT_CUDA_BLAS)
+    (void)g_snprintf(message, sizeof message, "GPU %u: %s: cuBLASLt status %d", r->device, what,
+                     oct_cuda_blas_status(r->blas));
+  else
+    (void)g_snprintf(message, sizeof message, "GPU %u: %s: %s", r->device, what,
+                     oct_cuda_error_text(result));
+  oct_cuda_fail(r, message);
+  return FALSE;
+}
+
+/* ---------------------------------------------------------------- memory */
+
+static void *
+allocate(oct_cuda_rank *r, guint64 bytes, gboolean pinned, const char *what) {
+  void *block = NULL;
+  gsize size = (gsize)MAX(bytes, 256);
+  cudaError_t result =
+      pinned ? cudaHostAlloc(&block, size, cudaHostAllocPortable) : cudaMalloc(&block, size);
+  if (result != cudaSuccess) {
+    char message[96];
+    (void)cudaGetLastError(); /* running out of memory is not sticky */
+    (void)g_snprintf(message, sizeof message, "GPU %u: %s of %s: %.1f GiB: %s", r->device,
+                     pinned ? "pinned memory" : "memory", what, (double)bytes / (1u << 30),
+                     oct_cuda_error_text(result));
+    oct_cuda_fail(r, message);
+    return NULL;
+  }
+  if (pinned)
+    memset(block, 0, size);
+  else if (!oct_cuda_note(r, cudaMemset(block, 0, size), what) ||
+           !oct_cuda_note(r, cudaStreamSynchronize(NULL), what))
+    return NULL; /* the rank's streams do not wait for the default one: this thread does */
+  g_ptr_array_add(pinned ? r->pinned : r->blocks, block);
+  r->used += pinned ? 0 : size;
+  return block;
+}
+
+void *
+oct_cuda_alloc(oct_cuda_rank *r, guint64 bytes, const char *what) {
+  return allocate(r, bytes, FALSE, what);
+}
+
+void *
+oct_cuda_alloc_pinned(oct_cuda_rank *r, guint64 bytes, const char *what) {
+  return allocate(r, bytes, TRUE, what);
+}
+
+void
+oct_cuda_release(oct_cuda_rank *r, void *block) {
+  if (block == NULL)
+    return;
+  if (g_ptr_array_remove_fast(r->blocks, block))
+    (void)cudaFree(block);
+  else if (g_ptr_array_remove_fast(r->pinned, block))
+    (void)cudaFreeHost(block);
+}
+
+/* ---------------------------------------------------------------- waiting */
+
+static gint64
+now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (gint64)t.tv_sec * NS_PER_S + t.tv_nsec;
+}
+
+cudaEvent_t
+oct_cuda_event_new(oct_cuda_rank *r) {
+  cudaEvent_t event = NULL;
+  (void)oct_cuda_note(r, cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "an event");
+  return event;
+}
+
+/* `query` says cudaSuccess, cudaErrorNotReady, or what went wrong. */
+static gboolean
+wait_for(oct_cuda_rank *r, cudaError_t (*query)(void *), void *of, const char *what) {
+  gint64 end = now_ns() + r->group->options->deadline_ns;
+  const struct timespec nap = {.tv_nsec = NAP_NS};
+  for (;;) {
+    cudaError_t state = query(of);
+    if (state == cudaSuccess)
+      return TRUE;
+    if (state != cudaErrorNotReady)
+      return oct_cuda_note(r, state, what);
+    if (oct_cuda_group_is_broken(r->group))
+      return FALSE;
+    if (now_ns() > end) {
+      char message[96];
+      (void)g_snprintf(message, sizeof message, "GPU %u: %s takes longer than %.1f s", r->device,
+                       what, (double)r->group->options->deadline_ns / NS_PER_S);
+      oct_cuda_fail(r, message);
+      return FALSE;
+    }
+    nanosleep(&nap, NULL);
+  }
+}
+
+static cudaError_t
+query_event(void *event) {
+  return cudaEventQuery(event);
+}
+
+static cudaError_t
+query_stream(void *stream) {
+  return cudaStreamQuery(stream);
+}
+
+gboolean
+oct_cuda_wait(oct_cuda_rank *r, cudaEvent_t event, const char *what) {
+  return wait_for(r, query_event, event, what);
+}
+
+gboolean
+oct_cuda_drain(oct_cuda_rank *r, cudaStream_t stream, const char *what) {
+  return wait_for(r, query_stream, stream, what);
+}
+
+oct_cuda_type
+oct_cuda_rank_type(const oct_cuda_rank *r) {
+  return r->group->options->float32 ? OCT_CUDA_F32 : OCT_CUDA_BF16;
+}
+
+/* ---------------------------------------------------------------- life cycle */
+
+static void
+place(oct_cuda_rank *r, oct_cuda_group *group, guint32 index) {
+  memset(r, 0, sizeof *r);
+  r->group = group;
+  r->index = index;
+  r->tensor = index % group->n_tensor;
+  r->domain = index / group->n_tensor % group->n_domains;
+  r->stage = index / group->n_tensor / group->n_domains;
+  r->is_first = r->stage == 0;
+  r->is_last = r->stage + 1 == group->n_stages;
+  r->device = group->config->devices[index];
+  r->gpu = (int)oct_cuda_group_gpu(group, r->device);
+  r->numa_node = -1;
+  oct_parallel_stage(group->config->spec, &group->config->parallel, r->stage, &r->first_layer,
+                     &r->n_layers);
+  r->blocks = g_ptr_array_new();
+  r->pinned = g_ptr_array_new();
+}
+
+static void
+bind(oct_cuda_rank *r) {
+  gint node = oct_numa_node_of(r->bus_id);
+  if (oct_numa_bind(node))
+    r->numa_node = node;
+  g_info("cuda: rank %u on GPU %d (%s), NUMA node %d%s", r->index, r->gpu, r->bus_id, node,
+         r->numa_node < 0 ? ", not bound" : "");
+}
+
+/* Ranks write into each other's memory: pipeline sends, one-shot sums. */
+static void
+map_peers(oct_cuda_rank *r) {
+  for (guint32 i = 0; i < r->group->n_ranks; i++) {
+    int other = (int)oct_cuda_group_gpu(r->group, r->group->config->devices[i]), can = 0;
+    if (other == r->gpu || cudaDeviceCanAccessPeer(&can, r->gpu, other) != cudaSuccess || !can)
+      continue;
+    (void)cudaDeviceEnablePeerAccess(other, 0);
+    (void)cudaGetLastError(); /* it may be mapped already */
+  }
+}
+
+static gboolean
+make_queue(oct_cuda_rank *r) {
+  guint32 flags = r->group->options->fixed_order ? OCT_CUDA_FIXED_ORDER : 0;
+  gboolean fine =
+      oct_cuda_note(r, cudaStreamCreateWithFlags(&r->compute, cudaStreamNonBlocking), "a stream") &&
+      oct_cuda_note(r, cudaStreamCreateWithFlags(&r->copy_in, cudaStreamNonBlocking), "a stream") &&
+      oct_cuda_note(r, cudaStreamCreateWithFlags(&r->copy_out, cudaStreamNonBlocking),
+                    "a stream") &&
+      oct_cuda_note(r, oct_cuda_queue_init(&r->queue, r->compute, flags), "the kernels");
+  if (!fine)
+    return FALSE;
+  void *workspace = oct_cuda_alloc(r, OCT_CUDA_BLAS_WORKSPACE, "cuBLASLt's workspace");
+  if (workspace == NULL)
+    return FALSE;
+  r->blas = oct_cuda_blas_new(workspace, OCT_CUDA_BLAS_WORKSPACE);
+  if (r->blas == NULL)
+    oct_cuda_fail(r, "cuBLASLt cannot be used on this machine");
+  return r->blas != NULL;
+}
+
+gboolean
+oct_cuda_rank_open(oct_cuda_rank *r, oct_cuda_group *group, guint32 index) {
+  place(r, group, index);
+  gsize total = 0, left = 0;
+  if (!oct_cuda_note(r, cudaSetDevice(r->gpu), "the device") ||
+      !oct_cuda_note(r, cudaDeviceGetPCIBusId(r->bus_id, sizeof r->bus_id, r->gpu), "its bus id"))
+    return FALSE;
+  bind(r);
+  map_peers(r);
+  if (!oct_cuda_note(r, cudaMemGetInfo(&left, &total), "its memory"))
+    return FALSE;
+  r->free_before = left;
+  return make_queue(r);
+}
+
+/* Whether the stream comes to rest soon. An error is rest, too: nothing runs any more. */
+static gboolean
+is_idle(cudaStream_t stream) {
+  const struct timespec nap = {.tv_nsec = NAP_NS};
+  for (gint64 end = now_ns() + CLOSE_NS; cudaStreamQuery(stream) == cudaErrorNotReady;) {
+    if (now_ns() > end)
+      return FALSE;
+    nanosleep(&nap, NULL);
+  }
+  return TRUE;
+}
+
+void
+oct_cuda_rank_close(oct_cuda_rank *r) {
+  if (r->group == NULL)
+    return;
+  cudaStream_t streams[] = {r->compute, r->copy_in, r->copy_out};
+  gboolean idle = TRUE;
+  for (gsize i = 0; i < G_N_ELEMENTS(streams); i++)
+    idle &= streams[i] == NULL || is_idle(streams[i]);
+  oct_cuda_blas_free(r->blas);
+  /* Freeing waits for the device: one that hangs keeps its memory until the process ends. */
+  for (guint i = 0; idle && i < r->blocks->len; i++)
+    (void)cudaFree(r->blocks->pdata[i]);
+  for (guint i = 0; idle && i < r->pinned->len; i++)
+    (void)cudaFreeHost(r->pinned->pdata[i]);
+  for (gsize i = 0; idle && i < G_N_ELEMENTS(streams); i++)
+    if (streams[i] != NULL)
+      (void)cudaStreamDestroy(streams[i]);
+  (void)cudaGetLastError();
+  g_ptr_array_unref(r->blocks);
+  g_ptr_array_unref(r->pinned);
+  r->group = NULL;
+}

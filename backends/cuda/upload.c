@@ -1,0 +1,147 @@
+/* Weights from where they are mapped to the device: a thread fills one of two pinned buffers while
+ * the other is on its way. What the files store as the device wants it is copied row by row;
+ * anything else is read as float32 first. */
+#include <string.h>
+
+#include "backends/cuda/glue.h"
+#include "backends/cuda/model.h"
+
+#define STAGING_BYTES ((gsize)32 << 20)
+
+struct oct_cuda_upload {
+  oct_cuda_rank *rank;
+  guint8 *staging[2];
+  cudaEvent_t sent[2];
+  gboolean busy[2];
+  guint next;
+  float *row; /* read as float32 */
+  gsize row_floats;
+};
+
+oct_cuda_upload *
+oct_cuda_upload_new(oct_cuda_rank *rank) {
+  oct_cuda_upload *u = g_new0(oct_cuda_upload, 1);
+  u->rank = rank;
+  for (guint i = 0; i < 2; i++) {
+    u->staging[i] = oct_cuda_alloc_pinned(rank, STAGING_BYTES, "staging of weights");
+    u->sent[i] = oct_cuda_event_new(rank);
+  }
+  if (rank->failed)
+    g_clear_pointer(&u, oct_cuda_upload_free);
+  return u;
+}
+
+void
+oct_cuda_upload_free(oct_cuda_upload *u) {
+  if (u == NULL)
+    return;
+  for (guint i = 0; i < 2; i++) {
+    oct_cuda_release(u->rank, u->staging[i]);
+    if (u->sent[i] != NULL)
+      (void)cudaEventDestroy(u->sent[i]);
+  }
+  g_free(u->row);
+  g_free(u);
+}
+
+static gboolean
+is_plain(const oct_weight *w, oct_cuda_type type) {
+  return w->codes != NULL && w->layout == OCT_LAYOUT_ROWS && w->head_rows == 0 &&
+         w->type == (type == OCT_CUDA_F32 ? OCT_STORED_F32 : OCT_STORED_BF16);
+}
+
+/* To nearest, ties to even; what is not a number stays one. */
+static guint16
+to_bf16(float x) {
+  guint32 bits;
+  memcpy(&bits, &x, sizeof bits);
+  if ((bits & 0x7fffffff) > 0x7f800000)
+    return (guint16)(bits >> 16 | 0x40);
+  return (guint16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* Row `row` of the slice to `to`, dense. */
+static void
+fill_row(oct_cuda_upload *u, const oct_cuda_slice *s, guint64 row, guint8 *to) {
+  const oct_weight *w = s->weight;
+  gsize element = oct_cuda_type_bytes(s->type);
+  if (is_plain(w, s->type)) {
+    const guint8 *from = w->codes + oct_weight_stored_row(w, s->row + row) * w->columns * element;
+    memcpy(to, from + s->column * element, s->columns * element);
+    return;
+  }
+  if (w->columns > u->row_floats) {
+    u->row_floats = w->columns;
+    u->row = g_renew(float, u->row, u->row_floats);
+  }
+  oct_weight_read(w, s->row + row, 1, u->row);
+  if (s->type == OCT_CUDA_F32) {
+    memcpy(to, u->row + s->column, s->columns * sizeof *u->row);
+    return;
+  }
+  guint16 *narrow = (guint16 *)(gpointer)to;
+  for (guint64 c = 0; c < s->columns; c++)
+    narrow[c] = to_bf16(u->row[s->column + c]);
+}
+
+static gboolean
+make_dummy(oct_cuda_upload *u, const oct_cuda_slice *s) {
+  const oct_weight *w = s->weight;
+  const oct_glue_dummy call = {.key = w->dummy,
+                               .mean = w->mean,
+                               .deviation = w->deviation,
+                               .stored_bf16 = w->type == OCT_STORED_BF16,
+                               .columns = w->columns,
+                               .row = s->row,
+                               .column = s->column,
+                               .rows = s->rows,
+                               .n = s->columns,
+                               .type = s->type,
+                               .out = s->out,
+                               .pitch = s->pitch};
+  return oct_cuda_note(u->rank, oct_glue_make_dummy(u->rank->copy_in, &call), "made-up weights");
+}
+
+/* A run of rows that fits a staging buffer. */
+static gboolean
+send_rows(oct_cuda_upload *u, const oct_cuda_slice *s, guint64 first, guint64 n) {
+  gsize element = oct_cuda_type_bytes(s->type), row_bytes = s->columns * element;
+  guint at = u->next;
+  u->next ^= 1;
+  if (u->busy[at] && !oct_cuda_wait(u->rank, u->sent[at], "the upload of weights"))
+    return FALSE;
+  for (guint64 i = 0; i < n; i++)
+    fill_row(u, s, first + i, u->staging[at] + i * row_bytes);
+  guint8 *to = (guint8 *)s->out + first * s->pitch * element;
+  u->busy[at] = TRUE;
+  return oct_cuda_note(u->rank,
+                       cudaMemcpy2DAsync(to, s->pitch * element, u->staging[at], row_bytes,
+                                         row_bytes, n, cudaMemcpyHostToDevice, u->rank->copy_in),
+                       "the upload of weights") &&
+         oct_cuda_note(u->rank, cudaEventRecord(u->sent[at], u->rank->copy_in), "an event");
+}
+
+gboolean
+oct_cuda_upload_slice(oct_cuda_upload *u, const oct_cuda_slice *s) {
+  const oct_weight *w = s->weight;
+  if (w->dummy != 0 && w->codes == NULL && w->layout == OCT_LAYOUT_ROWS &&
+      (w->type == OCT_STORED_F32 || w->type == OCT_STORED_BF16))
+    return make_dummy(u, s);
+  gsize row_bytes = s->columns * oct_cuda_type_bytes(s->type);
+  if (row_bytes == 0 || row_bytes > STAGING_BYTES) {
+    if (row_bytes > 0)
+      oct_cuda_fail(u->rank, "a row of weights is larger than the staging buffer");
+    return row_bytes == 0;
+  }
+  guint64 each = STAGING_BYTES / row_bytes;
+  for (guint64 first = 0; first < s->rows; first += each)
+    if (!send_rows(u, s, first, MIN(each, s->rows - first)))
+      return FALSE;
+  return TRUE;
+}
+
+gboolean
+oct_cuda_upload_finish(oct_cuda_upload *u) {
+  u->busy[0] = u->busy[1] = FALSE;
+  return oct_cuda_drain(u->rank, u->rank->copy_in, "the upload of weights");
+}

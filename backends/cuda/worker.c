@@ -1,0 +1,254 @@
+/* A rank's thread: opening, then flights and copies in the order they were submitted. */
+#include "backends/cuda/instance.h"
+
+#include "backends/cuda/nvml.h"
+#include "backends/cuda/world.h"
+
+/* ---------------------------------------------------------------- opening */
+
+/* A loader's report; FALSE stops it. Not with the lock held. */
+static gboolean
+note_progress(void *user, double fraction) {
+  oct_cuda_instance *in = user;
+  pthread_mutex_lock(&in->world->lock);
+  in->fraction = MAX(in->fraction, fraction);
+  in->progress_due = TRUE;
+  pthread_cond_signal(&in->world->changed);
+  pthread_mutex_unlock(&in->world->lock);
+  return !__atomic_load_n(&in->closing, __ATOMIC_ACQUIRE);
+}
+
+/* Rank 0 opens the files for all. */
+static gboolean
+open_source(oct_cuda_instance *in, guint32 index) {
+  g_autoptr(GError) error = NULL;
+  if (index == 0 && !oct_cuda_source_open(&in->source, in->group.options, in->config.spec, &error))
+    oct_cuda_group_break(&in->group, OCT_NO_INDEX, error->message);
+  return oct_cuda_group_meet(&in->group);
+}
+
+static gboolean
+open_stepper(oct_cuda_worker *w) {
+  oct_cuda_instance *in = w->in;
+  const oct_cuda_stepper_options options = {.group = &in->group,
+                                            .index = w->index,
+                                            .circle = in->circle,
+                                            .mail = in->mail,
+                                            .source = &in->source,
+                                            .slots = &in->slots,
+                                            .steppers = in->steppers,
+                                            .ring = in->room,
+                                            .progress = note_progress,
+                                            .user = in};
+  in->steppers[w->index] = oct_cuda_stepper_new(&options);
+  return open_source(in, w->index) && oct_cuda_stepper_open(in->steppers[w->index]) &&
+         oct_cuda_group_meet(&in->group);
+}
+
+static guint32
+most_that_fit(oct_cuda_instance *in, guint32 group, guint64 left) {
+  guint64 unit = 0;
+  for (guint32 i = 0; i < in->group.n_ranks; i++)
+    unit = MAX(unit, oct_cuda_stepper_memory(in->steppers[i])->pools[group].unit_bytes);
+  guint64 more = in->config.memory.n_groups == 1 && unit > 0 ? left / unit : 0;
+  return (guint32)MIN(in->config.memory.groups[group].n_device + more, G_MAXUINT32);
+}
+
+/* The driver's figures beside what was asked for: a start-up line per rank. */
+static void
+log_ledger(oct_cuda_instance *in) {
+  for (guint32 i = 0; i < in->group.n_ranks; i++) {
+    oct_cuda_rank *r = oct_cuda_stepper_rank(in->steppers[i]);
+    oct_nvml_health health;
+    (void)oct_nvml_health_read(r->bus_id, &health);
+    g_autofree char *throttle = oct_nvml_throttle_text(health.throttle);
+    g_info("cuda: rank %u: %.2f GiB asked for, the driver had %.2f free before and has %.2f now; "
+           "%u MHz, %u C, held back by %s",
+           i, (double)r->used / (1u << 30), (double)r->free_before / (1u << 30),
+           (double)oct_cuda_stepper_free_bytes(in->steppers[i]) / (1u << 30), health.sm_mhz,
+           health.temperature, throttle);
+  }
+}
+
+static void
+fill_capabilities(oct_cuda_instance *in, guint64 left) {
+  const oct_instance_config *config = &in->config;
+  oct_capabilities *c = &in->capabilities;
+  gboolean recurrent = FALSE;
+  *c = (oct_capabilities){.depth = config->depth,
+                          .n_groups = config->memory.n_groups,
+                          .graph_max_batch = oct_cuda_stepper_graph_most(in->steppers[0]),
+                          .token_ids = TRUE,
+                          .masks = TRUE,
+                          .host_tier = TRUE,
+                          .pooling = TRUE,
+                          .clock = OCT_CLOCK_REAL};
+  for (guint32 g = 0; g < c->n_groups; g++) {
+    for (guint32 i = 0; i < in->group.n_ranks; i++)
+      if (oct_cuda_stepper_rank(in->steppers[i])->domain == 0)
+        c->page_bytes[g] += oct_cuda_stepper_memory(in->steppers[i])->pools[g].unit_bytes;
+    c->fits[g] = most_that_fit(in, g, left);
+    recurrent |= in->slots.groups[g].kind == OCT_ATTENTION_KDA;
+  }
+  /* A rejected draft cannot be taken out of a recurrent state. */
+  c->speculation = !recurrent;
+}
+
+/* By rank 0, when all are open; by whoever comes first, when one is not. */
+static void
+tell_opened(oct_cuda_worker *w, gboolean fine) {
+  oct_cuda_instance *in = w->in;
+  guint64 left = G_MAXUINT64;
+  if (fine && w->index == 0)
+    log_ledger(in);
+  for (guint32 i = 0; fine && w->index == 0 && i < in->group.n_ranks; i++)
+    left = MIN(left, oct_cuda_stepper_free_bytes(in->steppers[i]));
+  pthread_mutex_lock(&in->world->lock);
+  if (fine && w->index == 0) {
+    fill_capabilities(in, left);
+    in->open = TRUE;
+  } else if (!fine && !in->open && !in->failed) {
+    in->failed = TRUE;
+    g_strlcpy(in->why, in->group.message, sizeof in->why);
+  }
+  pthread_cond_signal(&in->world->changed);
+  pthread_mutex_unlock(&in->world->lock);
+}
+
+/* ---------------------------------------------------------------- a flight */
+
+/* The next one, when it may be begun. When the instance is closing, only what another rank has
+ * begun: ranks of a group need each other. */
+static oct_cuda_flight *
+next_flight(oct_cuda_worker *w) {
+  oct_cuda_instance *in = w->in;
+  for (guint32 i = 0; i < in->n; i++) {
+    oct_cuda_flight *f = oct_cuda_instance_flight(in, i);
+    if (f->number != w->number + 1)
+      continue;
+    gboolean ready = w->index == 0 || f->state != OCT_CUDA_WAITING;
+    return ready && (!in->closing || f->n_begun > 0) ? f : NULL;
+  }
+  return NULL;
+}
+
+/* Until every mask is there; FALSE: the instance closes. With the lock held on entry and return. */
+static gboolean
+await_masks(oct_cuda_worker *w, oct_cuda_flight *f) {
+  oct_cuda_instance *in = w->in;
+  oct_cuda_stepper *s = in->steppers[w->index];
+  if (f->n_missing == 0 || !oct_cuda_stepper_rank(s)->is_last)
+    return TRUE;
+  pthread_mutex_unlock(&in->world->lock);
+  gboolean there = oct_cuda_stepper_wait_logits(s);
+  pthread_mutex_lock(&in->world->lock);
+  if (there && ++f->n_at_masks == in->group.n_tensor * in->group.n_domains) {
+    f->state = OCT_CUDA_SAMPLING;
+    f->sampling_ns = oct_cuda_world_now(in->world);
+    pthread_cond_signal(&in->world->changed);
+  }
+  while (there && f->n_missing > 0 && !in->closing && !in->lost)
+    pthread_cond_wait(&in->work, &in->world->lock);
+  return there && f->n_missing == 0;
+}
+
+/* With the lock held on entry and return, not in between. FALSE: nothing more is to be done. */
+static gboolean
+run_flight(oct_cuda_worker *w, oct_cuda_flight *f) {
+  oct_cuda_instance *in = w->in;
+  oct_cuda_stepper *s = in->steppers[w->index];
+  guint32 at = (guint32)(f->number % in->room);
+  oct_fault fault;
+  if (f->state == OCT_CUDA_WAITING) {
+    if (!oct_cuda_plan_make(f->plan, &in->slots, f->record, oct_cuda_stepper_graph_most(s),
+                            &fault)) {
+      oct_cuda_world_lose(in->world, in->id, &fault);
+      return FALSE;
+    }
+    f->start_ns = oct_cuda_world_now(in->world);
+    f->state = OCT_CUDA_PLANNED;
+    pthread_cond_broadcast(&in->work);
+  }
+  f->n_begun++;
+  pthread_mutex_unlock(&in->world->lock);
+  gboolean fine = oct_cuda_stepper_begin(s, f->plan, at);
+  pthread_mutex_lock(&in->world->lock);
+  if (!fine || !await_masks(w, f))
+    return FALSE;
+  pthread_mutex_unlock(&in->world->lock);
+  fine = oct_cuda_stepper_finish(s, f->plan, at, f->masks);
+  pthread_mutex_lock(&in->world->lock);
+  w->number = f->number;
+  if (fine && ++f->n_enqueued == in->group.n_ranks)
+    f->enqueued_ns = oct_cuda_world_now(in->world);
+  return fine;
+}
+
+/* ---------------------------------------------------------------- a copy */
+
+/* The next one, if the steps before it have been enqueued. */
+static oct_cuda_transfer *
+next_transfer(const oct_cuda_worker *w) {
+  const oct_cuda_instance *in = w->in;
+  if (w->transfers >= in->transfers->len || in->closing)
+    return NULL;
+  oct_cuda_transfer *t = in->transfers->pdata[w->transfers];
+  return t->after <= w->number ? t : NULL;
+}
+
+static gboolean
+run_transfer(oct_cuda_worker *w, oct_cuda_transfer *t) {
+  oct_cuda_instance *in = w->in;
+  oct_cuda_stepper *s = in->steppers[w->index];
+  guint32 after = t->after > in->told_number ? (guint32)(t->after % in->room) : OCT_NO_INDEX;
+  w->transfers++;
+  pthread_mutex_unlock(&in->world->lock);
+  t->events[w->index] = oct_cuda_event_new(oct_cuda_stepper_rank(s));
+  gboolean fine = t->events[w->index] != NULL &&
+                  oct_cuda_stepper_copy(s, t->copies, t->n, after, t->events[w->index]);
+  pthread_mutex_lock(&in->world->lock);
+  if (t->n_started++ == 0)
+    t->started_ns = oct_cuda_world_now(in->world);
+  return fine;
+}
+
+/* ---------------------------------------------------------------- the thread */
+
+static void
+work(oct_cuda_worker *w) {
+  oct_cuda_instance *in = w->in;
+  gboolean fine = TRUE;
+  pthread_mutex_lock(&in->world->lock);
+  while (fine && !in->lost && !in->world->lost) {
+    oct_cuda_transfer *t = next_transfer(w);
+    oct_cuda_flight *f = t == NULL ? next_flight(w) : NULL;
+    if (t != NULL)
+      fine = run_transfer(w, t);
+    else if (f != NULL)
+      fine = run_flight(w, f);
+    else if (in->closing)
+      break;
+    else
+      pthread_cond_wait(&in->work, &in->world->lock);
+    if (t != NULL || f != NULL)
+      pthread_cond_signal(&in->world->changed);
+  }
+  pthread_mutex_unlock(&in->world->lock);
+}
+
+void *
+oct_cuda_worker_run(void *data) {
+  oct_cuda_worker *w = data;
+  oct_cuda_instance *in = w->in;
+  gboolean fine = open_stepper(w);
+  tell_opened(w, fine);
+  if (fine)
+    work(w);
+  /* Steppers stay for the polling until the instance closes. */
+  pthread_mutex_lock(&in->world->lock);
+  while (!in->closing)
+    pthread_cond_wait(&in->work, &in->world->lock);
+  pthread_mutex_unlock(&in->world->lock);
+  oct_cuda_stepper_close(in->steppers[w->index]);
+  return NULL;
+}

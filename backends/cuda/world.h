@@ -1,0 +1,29 @@
+/* The cuda world. Private to backends/cuda. */
+#ifndef OCT_BACKENDS_CUDA_WORLD_H
+#define OCT_BACKENDS_CUDA_WORLD_H
+
+#include <pthread.h>
+#include <time.h>
+
+#include "backends/cuda/instance.h"
+
+typedef struct oct_cuda_world {
+  oct_world base;
+  oct_cuda_options options;
+  char *model;
+  guint32 n_gpus;
+  GPtrArray *instances; /* [id - 1]; NULL when gone */
+  guint32 n_open;
+  struct timespec epoch;
+  pthread_mutex_t lock;
+  pthread_cond_t changed; /* something for next() */
+  gboolean woken, lost, fault_due;
+  guint32 fault_instance;
+  oct_fault fault, told; /* told: what an event points to */
+} oct_cuda_world;
+
+oct_time oct_cuda_world_now(const oct_cuda_world *world);
+/* The engine has broken the contract: the world ends. With the lock held. */
+void oct_cuda_world_lose(oct_cuda_world *world, guint32 instance, const oct_fault *fault);
+
+#endif
