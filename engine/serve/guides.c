@@ -56,6 +56,7 @@ struct oct_guides {
   oct_outbox *from_front, *from_engine, *to_front, *to_engine;
   oct_bell *bell;
   oct_worker *worker;
+  gboolean threaded; /* constant once started */
   atomic_bool quit;
   gboolean asked; /* engine thread's: the bell is to be rung */
   /* its thread's */
@@ -348,6 +349,7 @@ run(void *data) {
 
 gboolean
 oct_guides_start(oct_guides *s, GError **error) {
+  s->threaded = TRUE;
   s->worker = oct_worker_new("octet-guides", run, s, error);
   return s->worker != NULL;
 }
@@ -364,7 +366,7 @@ oct_guides_stop(oct_guides *s) {
 static void
 ask_from_front(oct_guides *s, oct_question_kind kind, oct_generation *g) {
   oct_outbox_push(s->from_front, &(oct_question){.kind = kind, .generation = g});
-  if (s->worker != NULL)
+  if (s->threaded)
     oct_bell_ring(s->bell);
 }
 
@@ -427,7 +429,7 @@ oct_guides_answer(oct_guides *s, oct_guide_answer *answer) {
 gboolean
 oct_guides_flush(oct_guides *s) {
   gboolean all = oct_outbox_flush(s->from_engine);
-  if (s->asked && s->worker != NULL)
+  if (s->asked && s->threaded)
     oct_bell_ring(s->bell);
   s->asked = FALSE;
   return all;

@@ -172,7 +172,7 @@ struct oct_service {
 
   /* E */
   oct_worker *engine_worker;
-  oct_bell *started;
+  oct_bell *started, *released;
   GError *start_error; /* before `started` rings */
   oct_time now;        /* the world's */
   gint64 offset_ns;    /* of the service's clock to it */

@@ -103,13 +103,14 @@ set_defaults(oct_service_config *c) {
 
 oct_service *
 oct_service_new(const oct_service_config *config, GError **error) {
-  oct_assert(config->world != NULL && config->engine.instance.spec != NULL);
+  oct_assert((config->world != NULL) != (config->make_world != NULL));
+  oct_assert(config->engine.instance.spec != NULL);
   if (!check_config(config, error))
     return NULL;
   oct_service *s = g_new0(oct_service, 1);
   s->config = *config;
   set_defaults(&s->config);
-  s->is_virtual = config->world->ops->clock == OCT_CLOCK_VIRTUAL;
+  s->is_virtual = config->world != NULL && config->world->ops->clock == OCT_CLOCK_VIRTUAL;
   oct_assert(s->is_virtual || config->now_ns != NULL);
   s->ranks = oct_parallel_world(&config->engine.instance.parallel);
   s->devices =
@@ -131,13 +132,35 @@ oct_service_new(const oct_service_config *config, GError **error) {
   if (config->tokenizer != NULL)
     s->guides = oct_guides_new(s, config->tokenizer, config->engine.instance.spec->vocab);
   s->started = oct_bell_new();
+  s->released = oct_bell_new();
   return s;
+}
+
+static gboolean
+make_world(oct_service *s) {
+  s->config.world = s->config.make_world(s->config.user, &s->start_error);
+  if (s->config.world == NULL || s->config.world->ops->clock == OCT_CLOCK_REAL)
+    return s->config.world != NULL;
+  g_set_error(&s->start_error, OCT_SERVICE_ERROR, OCT_SERVICE_ERROR_INPUT,
+              "%s has a virtual clock: it cannot serve unless it is paced",
+              s->config.world->ops->name);
+  g_clear_pointer(&s->config.world, oct_world_free);
+  return FALSE;
 }
 
 static void
 run_engines(void *data) {
   oct_service *s = data;
+  if (s->config.make_world != NULL && !make_world(s)) {
+    atomic_store(&s->engine_ended, TRUE);
+    oct_bell_ring(s->started);
+    return;
+  }
   oct_world_run(s->config.world, oct_service_loop, s);
+  if (s->config.make_world == NULL)
+    return;
+  oct_bell_wait(s->released); /* others may wake it until then */
+  oct_world_free(s->config.world);
 }
 
 gboolean
@@ -160,7 +183,7 @@ oct_service_start(oct_service *s, GError **error) {
 void
 oct_service_stop(oct_service *s) {
   atomic_store(&s->quit, TRUE);
-  if (s->threaded)
+  if (s->threaded && s->config.world != NULL)
     oct_world_wake(s->config.world);
 }
 
@@ -183,11 +206,12 @@ oct_service_free(oct_service *s) {
     return;
   oct_assert(!s->dispatching);
   oct_service_stop(s);
-  g_clear_pointer(&s->engine_worker, oct_worker_free);
-  atomic_store(&s->engine_ended, TRUE);
   oct_workers_stop(s->workers);
   if (s->guides != NULL)
     oct_guides_stop(s->guides);
+  oct_bell_ring(s->released);
+  g_clear_pointer(&s->engine_worker, oct_worker_free);
+  atomic_store(&s->engine_ended, TRUE);
   s->phase = OCT_SERVICE_ABORTED;
   /* Until nothing is left: text threads have ended, so that what they have is given back here. */
   do {
@@ -206,6 +230,7 @@ oct_service_free(oct_service *s) {
   g_byte_array_unref(s->batch);
   oct_outbox_free(s->commands);
   oct_bell_free(s->started);
+  oct_bell_free(s->released);
   g_clear_error(&s->start_error);
   g_ptr_array_unref(s->due);
   g_array_unref(s->ends);

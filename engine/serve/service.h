@@ -164,6 +164,9 @@ typedef struct oct_service_row {
 
 typedef struct oct_service_config {
   oct_world *world; /* borrowed; nobody else runs it */
+  /* Or, with `world` NULL: makes it on the engine thread, which frees it too. For worlds that live
+   * on one thread (a paced SimGrid). Real clocks only. */
+  oct_world *(*make_world)(void *user, GError **error);
   /* Each replica's; listener, devices and seed are set by the service. carry_ids is needed. */
   oct_engine_config engine;
   guint32 n_replicas;     /* 0 = 1 */
@@ -173,7 +176,7 @@ typedef struct oct_service_config {
   gint64 (*now_ns)(void *clock);  /* never goes back; called from every thread */
   void *clock;
   void (*notify)(void *user); /* dispatch is due; from any thread; must not block */
-  void *user;                 /* of notify, log and record */
+  void *user;                 /* of make_world, notify, log and record */
 
   guint32 generations_max; /* live at once; more are BUSY. 0 = 8192 */
   guint32 n_workers;       /* threads that encode prompts. 0 = 2 */
