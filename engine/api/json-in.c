@@ -125,15 +125,17 @@ guint
 oct_json_depth(const char *text) {
   guint depth = 0, deepest = 0;
   gboolean inside = FALSE; /* a string */
-  for (; *text != '\0'; text++)
+  for (; *text != '\0'; text++) {
     if (*text == '\\' && inside)
       text++;
     else if (*text == '"')
       inside = !inside;
     else if (!inside && (*text == '{' || *text == '['))
-      deepest = MAX(deepest, ++depth);
+      depth++;
     else if (!inside && (*text == '}' || *text == ']'))
       depth--;
+    deepest = MAX(deepest, depth);
+  }
   return deepest;
 }
 

@@ -98,7 +98,12 @@ oct_out_close(oct_out *json, char bracket) {
 
 void
 oct_out_key(oct_out *json, const char *key) {
-  oct_out_string(json, key);
+  oct_out_key_text(json, key, strlen(key));
+}
+
+void
+oct_out_key_text(oct_out *json, const char *key, gsize size) {
+  oct_out_text(json, key, size);
   g_string_append_c(json->out, ':');
   json->after_key = TRUE;
 }

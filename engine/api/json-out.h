@@ -27,6 +27,7 @@ typedef struct oct_out {
 void oct_out_open(oct_out *json, char bracket); /* '{' or '[' */
 void oct_out_close(oct_out *json, char bracket);
 void oct_out_key(oct_out *json, const char *key);
+void oct_out_key_text(oct_out *json, const char *key, gsize size);
 
 /* Values: of an array, behind a key, or alone. */
 void oct_out_text(oct_out *json, const char *text, gsize size);

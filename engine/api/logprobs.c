@@ -18,6 +18,10 @@ oct_api_token_text(const oct_api *api, guint32 id, GString *out) {
     return;
   }
   oct_text bytes = oct_tokenizer_bytes(tokenizer, id);
+  if (bytes.size == 0) { /* an id that no token has */
+    g_string_printf(out, "token_id:%u", id);
+    return;
+  }
   if (g_utf8_validate((const char *)bytes.bytes, (gssize)bytes.size, NULL)) {
     g_string_append_len(out, bytes.bytes, (gssize)bytes.size);
     return;
@@ -134,6 +138,21 @@ next_item(GString *items) {
   return (oct_out)OCT_OUT_INIT(items);
 }
 
+/* Two tokens may have one text, and an object has each key once: the likelier counts. */
+static gboolean
+reads_as_earlier(const oct_job *job, const oct_logprob *top, guint at) {
+  const oct_tokenizer *tokenizer = oct_service_tokenizer(job->api->config.service);
+  if (tokenizer == NULL || job->plan.sampling.return_tokens_as_token_ids)
+    return FALSE;
+  oct_text text = oct_tokenizer_bytes(tokenizer, top[at].token);
+  for (guint i = 0; i < at; i++) {
+    oct_text other = oct_tokenizer_bytes(tokenizer, top[i].token);
+    if (text.size > 0 && text.size == other.size && memcmp(text.bytes, other.bytes, text.size) == 0)
+      return TRUE;
+  }
+  return FALSE;
+}
+
 /* row NULL: the first token of a prompt, of which nothing is known. */
 static void
 add_completion(oct_choice *c, guint32 id, const oct_logprob *row, guint32 each, GString *text) {
@@ -154,8 +173,10 @@ add_completion(oct_choice *c, guint32 id, const oct_logprob *row, guint32 each, 
   guint n = k > 0 ? likeliest(row, each, k, TRUE, top) : 0;
   oct_out_open(&all, '{');
   for (guint i = 0; i < n; i++) {
+    if (reads_as_earlier(c->job, top, i))
+      continue;
     text_of(c->job, top[i].token, text);
-    oct_out_key(&all, text->str);
+    oct_out_key_text(&all, text->str, text->len);
     put_logprob(&all, top[i].logprob);
   }
   oct_out_close(&all, '}');

@@ -49,7 +49,7 @@ rig_new(const rig_options *options) {
                                  .no_chat = "there is no chat here",
                                  .family =
                                      oct_api_parse_family(oct_chat_renderer_family(r->renderer)),
-                                 .n_tokens = oct_tokenizer_n_tokens(r->tokenizer),
+                                 .n_tokens = RIG_TOKENS,
                                  .keys = options->keys,
                                  .n_keys = options->n_keys,
                                  .version = "1.2.3",
@@ -209,7 +209,8 @@ rig_json(rig *r, guint status, const char *path, const char *body) {
   if (reply.status != status)
     g_error("%s %s: %u %s", path, body != NULL ? body : "", reply.status, reply.body);
   json_t *value = json_loads(reply.body, JSON_REJECT_DUPLICATES, NULL);
-  g_assert_nonnull(value);
+  if (value == NULL)
+    g_error("%s: the answer is not JSON: %s", body, reply.body);
   return value;
 }
 

@@ -8,6 +8,8 @@
 #include "engine/api/api.h"
 #include "tests/engine/api/fake-service.h"
 
+#define RIG_TOKENS 4096 /* what the API takes for the vocabulary; the tokenizer has fewer */
+
 typedef struct rig {
   oct_budget *budget;
   oct_tokenizer *tokenizer;
