@@ -528,7 +528,9 @@ typedef struct oct_cuda_sample_row {
   const uint64_t *mask; /* or NULL */
   const oct_logit_bias *biases;
   uint32_t n_biases;
-  uint32_t n_logprobs; /* for oct_cuda_logprobs_rows() */
+  uint32_t n_logprobs;        /* for oct_cuda_logprobs_rows() */
+  const uint32_t *suppressed; /* as oct_sample_input.suppressed */
+  uint32_t n_suppressed;
 } oct_cuda_sample_row;
 
 /* oct_ref_sample() of n rows of float32 logits: the token at position token_position[row.token] + 1

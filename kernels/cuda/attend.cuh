@@ -1,0 +1,144 @@
+/* What the attention kernels share: their arguments, where keys and values are, the softmax's
+ * pieces, and the matrix instruction of warps.
+ *
+ * Scores are kept times log2(e), so that exponentials are of base 2. */
+#ifndef OCT_KERNELS_CUDA_ATTEND_CUH
+#define OCT_KERNELS_CUDA_ATTEND_CUH
+
+#include "kernels/cuda/common.cuh"
+
+#define OCT_LOG2E 1.4426950408889634f
+
+struct attend_args {
+  oct_cuda_batch batch;
+  oct_cuda_kv kv;
+  oct_cuda_tables tables;
+  uint32_t n_heads, group; /* group = n_heads / kv.n_heads */
+  uint32_t window;
+  float scale, soft_cap;
+  const float *sinks;
+  const void *q;
+  void *out;
+  size_t q_stride, out_stride;
+  uint32_t value_width; /* kv.width, or the latent's */
+  uint32_t first_seq;   /* sequences [first_seq, first_seq + n_seqs) are this launch's */
+  uint32_t n_seqs;
+  uint32_t n_splits, chunk; /* chunk 0: the context is cut evenly */
+  float *partial; /* [seq, head, split, value_width] then [seq, head, split, 2] of top and sum */
+};
+
+/* The pages of a sequence. */
+struct page_reader {
+  const char *base;
+  const uint32_t *pages;
+  size_t page_bytes, half_bytes; /* values are half_bytes behind their keys */
+  uint32_t shift, mask, row_bytes;
+  uint32_t head_bytes; /* of a head's run in a page, times the head */
+};
+
+OCT_DEVICE page_reader
+open_pages(const oct_cuda_kv &kv, const oct_cuda_tables &tables, uint32_t slot, uint32_t head,
+           uint32_t element_bytes) {
+  page_reader r;
+  r.base = (const char *)kv.base;
+  r.pages = tables.pages + slot * tables.stride;
+  r.page_bytes = kv.page_bytes;
+  r.shift = 31 - __clz(kv.page_tokens);
+  r.mask = kv.page_tokens - 1;
+  r.row_bytes = kv.width * element_bytes;
+  r.head_bytes = head * kv.page_tokens * r.row_bytes;
+  r.half_bytes = (size_t)kv.n_heads * kv.page_tokens * r.row_bytes;
+  return r;
+}
+
+OCT_DEVICE const char *
+key_row(const page_reader &r, uint32_t position) {
+  return r.base + r.pages[position >> r.shift] * r.page_bytes + r.head_bytes +
+         (position & r.mask) * r.row_bytes;
+}
+
+/* A raw product to a score in base 2: `scale` has log2(e) in it unless there is a cap. */
+OCT_DEVICE float
+cap_score(float x, float scale, float cap) {
+  return cap > 0 ? cap * OCT_LOG2E * tanhf(x * scale / cap) : x * scale;
+}
+
+OCT_DEVICE float
+score_scale(const attend_args &a, uint32_t kv_head) {
+  float scale = a.scale * (a.kv.k_scale != NULL ? a.kv.k_scale[kv_head] : 1);
+  return a.soft_cap > 0 ? scale : scale * OCT_LOG2E;
+}
+
+/* What values of a head are multiplied by once the softmax's sum is known. */
+OCT_DEVICE float
+value_scale(const attend_args &a, uint32_t kv_head) {
+  const float *scales = a.kv.has_values ? a.kv.v_scale : a.kv.k_scale;
+  return scales != NULL ? scales[kv_head] : 1;
+}
+
+/* Folds a sink into a softmax of (top, sum): what results have to be multiplied by. */
+OCT_DEVICE float
+finish_softmax(float top, float sum, const float *sinks, uint32_t head) {
+  if (sinks == NULL)
+    return sum > 0 ? 1 / sum : 0;
+  float sink = sinks[head] * OCT_LOG2E, all = fmaxf(top, sink);
+  if (top == -INFINITY)
+    return 0;
+  float factor = exp2f(top - all);
+  return factor / (sum * factor + exp2f(sink - all));
+}
+
+/* ---------------------------------------------------------------- matrix instructions */
+
+/* d += a b: 16 x 16 by 16 x 8; H: bf16 or half. */
+template <typename H>
+OCT_DEVICE void
+mma(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
+  if constexpr (sizeof(H) == 2 && __is_same(H, bf16))
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+  else
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+template <typename H>
+OCT_DEVICE uint32_t
+pack(float low, float high) {
+  if constexpr (__is_same(H, bf16)) {
+    __nv_bfloat162 v = __floats2bfloat162_rn(low, high);
+    return *reinterpret_cast<uint32_t *>(&v);
+  } else {
+    __half2 v = __floats2half2_rn(low, high);
+    return *reinterpret_cast<uint32_t *>(&v);
+  }
+}
+
+/* Transposes an 8 x 8 matrix of 16-bit elements that a warp holds. */
+OCT_DEVICE uint32_t
+transpose8(uint32_t x) {
+  uint32_t y;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
+  return y;
+}
+
+/* Two e4m3 of the low half of x to two halves. */
+OCT_DEVICE uint32_t
+halves_of(uint16_t x) {
+  __half2_raw v = __nv_cvt_fp8x2_to_halfraw2(x, __NV_E4M3);
+  return *reinterpret_cast<uint32_t *>(&v);
+}
+
+/* ---------------------------------------------------------------- the kernels' launchers */
+
+int oct_attend_plain(const oct_cuda_queue *queue, oct_cuda_type type, const attend_args &args);
+bool oct_attend_decode_can(const attend_args &args, oct_cuda_type type);
+int oct_attend_decode(const oct_cuda_queue *queue, const attend_args &args);
+bool oct_attend_prefill_can(const attend_args &args, oct_cuda_type type);
+int oct_attend_prefill(const oct_cuda_queue *queue, const attend_args &args);
+
+#endif

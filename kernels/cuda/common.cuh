@@ -1,0 +1,201 @@
+/* What all kernels share: types and their conversions, vectors of 16 bytes, reductions, launches.
+ */
+#ifndef OCT_KERNELS_CUDA_COMMON_CUH
+#define OCT_KERNELS_CUDA_COMMON_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/launch.h"
+
+typedef __nv_bfloat16 bf16;
+typedef __nv_fp8_e4m3 fp8;
+
+#define OCT_DEVICE static __device__ __forceinline__
+
+/* ---------------------------------------------------------------- types */
+
+template <typename T> OCT_DEVICE float to_float(T x);
+template <>
+__device__ __forceinline__ float
+to_float<float>(float x) {
+  return x;
+}
+template <>
+__device__ __forceinline__ float
+to_float<bf16>(bf16 x) {
+  return __bfloat162float(x);
+}
+template <>
+__device__ __forceinline__ float
+to_float<fp8>(fp8 x) {
+  return static_cast<float>(x);
+}
+
+template <typename T> OCT_DEVICE T from_float(float x);
+template <>
+__device__ __forceinline__ float
+from_float<float>(float x) {
+  return x;
+}
+template <>
+__device__ __forceinline__ bf16
+from_float<bf16>(float x) {
+  return __float2bfloat16_rn(x);
+}
+template <>
+__device__ __forceinline__ fp8
+from_float<fp8>(float x) {
+  return fp8(x); /* saturates at 448 */
+}
+
+/* N elements that are moved at once. */
+template <typename T, int N> struct alignas(sizeof(T) * N) vec { T at[N]; };
+
+template <typename T, int N>
+OCT_DEVICE void
+load_floats(const T *from, float (&to)[N]) {
+  vec<T, N> v = *reinterpret_cast<const vec<T, N> *>(from);
+#pragma unroll
+  for (int i = 0; i < N; i++)
+    to[i] = to_float(v.at[i]);
+}
+
+template <typename T, int N>
+OCT_DEVICE void
+store_floats(T *to, const float (&from)[N]) {
+  vec<T, N> v;
+#pragma unroll
+  for (int i = 0; i < N; i++)
+    v.at[i] = from_float<T>(from[i]);
+  *reinterpret_cast<vec<T, N> *>(to) = v;
+}
+
+OCT_DEVICE float
+sigmoidf(float x) {
+  return 1 / (1 + expf(-x));
+}
+
+/* ---------------------------------------------------------------- reductions */
+
+OCT_DEVICE float
+warp_sum(float x) {
+#pragma unroll
+  for (int d = 16; d > 0; d /= 2)
+    x += __shfl_xor_sync(0xffffffffu, x, d);
+  return x;
+}
+
+OCT_DEVICE float
+warp_max(float x) {
+#pragma unroll
+  for (int d = 16; d > 0; d /= 2)
+    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, d));
+  return x;
+}
+
+/* Of the whole block; every thread gets it. `room` is 32 floats of shared memory that a second call
+ * may use at once. */
+OCT_DEVICE float
+block_sum(float x, float *room) {
+  int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = (blockDim.x + 31) / 32;
+  x = warp_sum(x);
+  if (warps == 1)
+    return x;
+  __syncthreads();
+  if (lane == 0)
+    room[warp] = x;
+  __syncthreads();
+  return warp_sum(lane < warps ? room[lane] : 0);
+}
+
+OCT_DEVICE float
+block_max(float x, float *room) {
+  int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = (blockDim.x + 31) / 32;
+  x = warp_max(x);
+  if (warps == 1)
+    return x;
+  __syncthreads();
+  if (lane == 0)
+    room[warp] = x;
+  __syncthreads();
+  return warp_max(lane < warps ? room[lane] : -INFINITY);
+}
+
+/* ---------------------------------------------------------------- launches */
+
+/* Before anything that predecessors write is read, and before anything is written. */
+OCT_DEVICE void
+await_predecessors() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* The successor's blocks may take this multiprocessor as soon as there is room. */
+OCT_DEVICE void
+admit_successor() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+template <typename... P, typename... A>
+static inline int
+launch(const oct_cuda_queue *queue, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
+       A... args) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared;
+  config.stream = queue->stream;
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &attribute;
+  config.numAttrs = (queue->flags & OCT_CUDA_OVERLAP) != 0 && queue->capability >= 90 ? 1 : 0;
+  return (int)cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...);
+}
+
+/* A kernel with more shared memory than 48 KiB. The attribute is the function's, and setting it
+ * again changes nothing. */
+template <typename... P, typename... A>
+static inline int
+launch_large(const oct_cuda_queue *queue, void (*kernel)(P...), dim3 grid, dim3 block,
+             size_t shared, A... args) {
+  if (shared > queue->shared_bytes)
+    return OCT_CUDA_UNSUPPORTED;
+  if (shared > 48 * 1024) {
+    cudaError_t error =
+        cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel),
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+    if (error != cudaSuccess)
+      return (int)error;
+  }
+  return launch(queue, kernel, grid, block, shared, args...);
+}
+
+static inline bool
+is_activation(oct_cuda_type type) {
+  return type == OCT_CUDA_F32 || type == OCT_CUDA_BF16;
+}
+
+static inline uint32_t
+ceil_div(uint32_t a, uint32_t b) {
+  return (a + b - 1) / b;
+}
+
+static inline uint32_t
+round_up(uint32_t a, uint32_t b) {
+  return ceil_div(a, b) * b;
+}
+
+/* Calls a template with the activation's type. */
+#define OCT_BY_TYPE(type_value, T, ...)                                                            \
+  ((type_value) == OCT_CUDA_F32    ? [&] { using T = float; return __VA_ARGS__; }()                \
+   : (type_value) == OCT_CUDA_BF16 ? [&] { using T = bf16; return __VA_ARGS__; }()                 \
+                                   : OCT_CUDA_UNSUPPORTED)
+
+#endif

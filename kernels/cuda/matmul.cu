@@ -1,0 +1,462 @@
+/* Which kernel makes a matrix product; and cuBLASLt, which is loaded when it is first needed, so
+ * that a program starts where it is not installed. */
+#include "kernels/cuda/matmul.cuh"
+
+#include <cublasLt.h>
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SKINNY_ROWS_MAX        64
+#define OCT_MATMUL_SKINNY_BF16 16   /* rows up to which the own kernel is quicker than cuBLASLt */
+#define PLANS                  4096 /* a power of two; over two thirds full, all are made anew */
+
+/* ---------------------------------------------------------------- the library */
+
+#define OCT_BLAS_FUNCTIONS(X)                                                                      \
+  X(cublasLtCreate)                                                                                \
+  X(cublasLtDestroy)                                                                               \
+  X(cublasLtMatmul)                                                                                \
+  X(cublasLtMatmulAlgoGetHeuristic)                                                                \
+  X(cublasLtMatmulDescCreate)                                                                      \
+  X(cublasLtMatmulDescDestroy)                                                                     \
+  X(cublasLtMatmulDescSetAttribute)                                                                \
+  X(cublasLtMatrixLayoutCreate)                                                                    \
+  X(cublasLtMatrixLayoutDestroy)                                                                   \
+  X(cublasLtMatrixLayoutSetAttribute)                                                              \
+  X(cublasLtMatmulPreferenceCreate)                                                                \
+  X(cublasLtMatmulPreferenceDestroy)                                                               \
+  X(cublasLtMatmulPreferenceSetAttribute)
+
+struct blas_library {
+  void *handle;
+#define OCT_BLAS_MEMBER(name) decltype(&::name) name;
+  OCT_BLAS_FUNCTIONS(OCT_BLAS_MEMBER)
+#undef OCT_BLAS_MEMBER
+};
+
+static bool
+open_library(blas_library *l) {
+  static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12",
+                                      "/usr/local/cuda/lib64/libcublasLt.so"};
+  for (size_t i = 0; l->handle == NULL && i < sizeof names / sizeof *names; i++)
+    l->handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+  if (l->handle == NULL)
+    return false;
+#define OCT_BLAS_FIND(name)                                                                        \
+  l->name = (decltype(l->name))dlsym(l->handle, #name);                                            \
+  if (l->name == NULL)                                                                             \
+    return false;
+  OCT_BLAS_FUNCTIONS(OCT_BLAS_FIND)
+#undef OCT_BLAS_FIND
+  return true;
+}
+
+/* ---------------------------------------------------------------- plans */
+
+/* What a plan depends on; zeroed before it is filled in, as it is compared bytewise. */
+struct plan_key {
+  uint32_t m, rows, columns, batch;
+  size_t x_stride, w_stride, y_stride, x_batch, w_batch, y_batch;
+  uint8_t w_type, x_type, y_type, transposed, has_bias, alignment[3];
+};
+
+struct plan {
+  bool used;
+  plan_key key;
+  cublasLtMatmulDesc_t operation;
+  cublasLtMatrixLayout_t a, b, d;
+  cublasLtMatmulAlgo_t algorithm;
+};
+
+struct oct_cuda_blas {
+  blas_library library;
+  cublasLtHandle_t handle;
+  void *workspace;
+  size_t workspace_bytes;
+  int status;
+  uint32_t n_plans;
+  plan plans[PLANS];
+};
+
+oct_cuda_blas *
+oct_cuda_blas_new(void *workspace, size_t workspace_bytes) {
+  oct_cuda_blas *blas = (oct_cuda_blas *)calloc(1, sizeof *blas);
+  if (blas == NULL)
+    return NULL;
+  blas->workspace = workspace;
+  blas->workspace_bytes = workspace_bytes;
+  if (!open_library(&blas->library) ||
+      blas->library.cublasLtCreate(&blas->handle) != CUBLAS_STATUS_SUCCESS) {
+    oct_cuda_blas_free(blas);
+    return NULL;
+  }
+  return blas;
+}
+
+static void
+free_plan(oct_cuda_blas *blas, plan *p) {
+  const blas_library *l = &blas->library;
+  if (p->operation != NULL)
+    l->cublasLtMatmulDescDestroy(p->operation);
+  if (p->a != NULL)
+    l->cublasLtMatrixLayoutDestroy(p->a);
+  if (p->b != NULL)
+    l->cublasLtMatrixLayoutDestroy(p->b);
+  if (p->d != NULL)
+    l->cublasLtMatrixLayoutDestroy(p->d);
+  memset(p, 0, sizeof *p);
+}
+
+static void
+free_plans(oct_cuda_blas *blas) {
+  for (uint32_t i = 0; blas->n_plans > 0 && i < PLANS; i++)
+    if (blas->plans[i].used)
+      free_plan(blas, &blas->plans[i]);
+  blas->n_plans = 0;
+}
+
+void
+oct_cuda_blas_free(oct_cuda_blas *blas) {
+  if (blas == NULL)
+    return;
+  if (blas->handle != NULL) {
+    free_plans(blas);
+    blas->library.cublasLtDestroy(blas->handle);
+  }
+  if (blas->library.handle != NULL)
+    dlclose(blas->library.handle);
+  free(blas);
+}
+
+int
+oct_cuda_blas_status(const oct_cuda_blas *blas) {
+  return blas->status;
+}
+
+static uint64_t
+hash_key(const plan_key *key) {
+  const uint8_t *bytes = (const uint8_t *)key;
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (size_t i = 0; i < sizeof *key; i++)
+    hash = (hash ^ bytes[i]) * 0x100000001b3u;
+  return hash ^ hash >> 32;
+}
+
+static cudaDataType_t
+blas_type(uint8_t type) {
+  return type == OCT_CUDA_F32 ? CUDA_R_32F : type == OCT_CUDA_BF16 ? CUDA_R_16BF : CUDA_R_8F_E4M3;
+}
+
+static cublasStatus_t
+make_layout(const blas_library *l, cublasLtMatrixLayout_t *layout, uint8_t type, uint64_t rows,
+            uint64_t columns, size_t stride, uint32_t batch, size_t distance) {
+  cublasStatus_t s =
+      l->cublasLtMatrixLayoutCreate(layout, blas_type(type), rows, columns, (int64_t)stride);
+  if (s != CUBLAS_STATUS_SUCCESS || batch == 1)
+    return s;
+  int32_t count = (int32_t)batch;
+  int64_t offset = (int64_t)distance;
+  s = l->cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                          sizeof count);
+  if (s == CUBLAS_STATUS_SUCCESS)
+    s = l->cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                            &offset, sizeof offset);
+  return s;
+}
+
+static cublasStatus_t
+choose_algorithm(oct_cuda_blas *blas, plan *p) {
+  const blas_library *l = &blas->library;
+  cublasLtMatmulPreference_t preference;
+  cublasStatus_t s = l->cublasLtMatmulPreferenceCreate(&preference);
+  if (s != CUBLAS_STATUS_SUCCESS)
+    return s;
+  uint64_t bytes = blas->workspace_bytes;
+  l->cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                          &bytes, sizeof bytes);
+  static const cublasLtMatmulPreferenceAttributes_t sides[] = {
+      CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+      CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+  for (int i = 0; i < 3; i++) {
+    uint32_t alignment = p->key.alignment[i];
+    l->cublasLtMatmulPreferenceSetAttribute(preference, sides[i], &alignment, sizeof alignment);
+    if (i == 2)
+      l->cublasLtMatmulPreferenceSetAttribute(
+          preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &alignment, sizeof alignment);
+  }
+  cublasLtMatmulHeuristicResult_t result;
+  int found = 0;
+  s = l->cublasLtMatmulAlgoGetHeuristic(blas->handle, p->operation, p->a, p->b, p->d, p->d,
+                                        preference, 1, &result, &found);
+  l->cublasLtMatmulPreferenceDestroy(preference);
+  if (s == CUBLAS_STATUS_SUCCESS && found == 0)
+    s = CUBLAS_STATUS_NOT_SUPPORTED;
+  if (s == CUBLAS_STATUS_SUCCESS)
+    p->algorithm = result.algo;
+  return s;
+}
+
+/* cuBLASLt's matrices are column by column: the weight is A, x is B, and y comes transposed. */
+static cublasStatus_t
+make_plan(oct_cuda_blas *blas, plan *p) {
+  const blas_library *l = &blas->library;
+  const plan_key *k = &p->key;
+  cublasStatus_t s = l->cublasLtMatmulDescCreate(&p->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+  cublasOperation_t turn = k->transposed ? CUBLAS_OP_N : CUBLAS_OP_T;
+  if (s == CUBLAS_STATUS_SUCCESS)
+    s = l->cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_TRANSA, &turn,
+                                          sizeof turn);
+  cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+  if (s == CUBLAS_STATUS_SUCCESS && k->has_bias)
+    s = l->cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+                                          sizeof epilogue);
+  uint64_t outputs = k->transposed ? k->columns : k->rows;
+  uint64_t inputs = k->transposed ? k->rows : k->columns;
+  if (s == CUBLAS_STATUS_SUCCESS)
+    s = make_layout(l, &p->a, k->w_type, k->columns, k->rows, k->w_stride, k->batch, k->w_batch);
+  if (s == CUBLAS_STATUS_SUCCESS)
+    s = make_layout(l, &p->b, k->x_type, inputs, k->m, k->x_stride, k->batch, k->x_batch);
+  if (s == CUBLAS_STATUS_SUCCESS)
+    s = make_layout(l, &p->d, k->y_type, outputs, k->m, k->y_stride, k->batch, k->y_batch);
+  if (s == CUBLAS_STATUS_SUCCESS)
+    s = choose_algorithm(blas, p);
+  return s;
+}
+
+static uint8_t
+alignment_of(const void *pointer) {
+  uint8_t n = 16;
+  while (n > 1 && (uintptr_t)pointer % n != 0)
+    n /= 2;
+  return n;
+}
+
+/* The plan for a call, made when there is none; NULL with blas->status. */
+static plan *
+find_plan(oct_cuda_blas *blas, const plan_key *key) {
+  if (blas->n_plans > PLANS / 3 * 2)
+    free_plans(blas);
+  uint32_t at = (uint32_t)hash_key(key) % PLANS;
+  while (blas->plans[at].used && memcmp(&blas->plans[at].key, key, sizeof *key) != 0)
+    at = (at + 1) % PLANS;
+  plan *p = &blas->plans[at];
+  if (p->used)
+    return p;
+  p->key = *key;
+  cublasStatus_t s = make_plan(blas, p);
+  if (s != CUBLAS_STATUS_SUCCESS) {
+    blas->status = (int)s;
+    free_plan(blas, p);
+    return NULL;
+  }
+  p->used = true;
+  blas->n_plans++;
+  return p;
+}
+
+static plan_key
+make_key(const oct_cuda_matmul *c) {
+  plan_key k;
+  memset(&k, 0, sizeof k);
+  k.m = c->m;
+  k.rows = c->weight.rows;
+  k.columns = c->weight.columns;
+  k.batch = c->batch > 1 ? c->batch : 1;
+  k.x_stride = c->x_stride;
+  k.w_stride = c->w_stride > 0 ? c->w_stride : c->weight.columns;
+  k.y_stride = c->y_stride;
+  if (k.batch > 1) {
+    k.x_batch = c->x_batch;
+    k.w_batch = c->w_batch;
+    k.y_batch = c->y_batch;
+  }
+  k.w_type = c->weight.format == OCT_CUDA_MATRIX_F32    ? OCT_CUDA_F32
+             : c->weight.format == OCT_CUDA_MATRIX_BF16 ? OCT_CUDA_BF16
+                                                        : OCT_CUDA_FP8;
+  k.x_type = (uint8_t)c->x_type;
+  k.y_type = (uint8_t)c->y_type;
+  k.transposed = c->transposed;
+  k.has_bias = c->bias != NULL;
+  k.alignment[0] = alignment_of(c->weight.data);
+  k.alignment[1] = alignment_of(c->x);
+  k.alignment[2] = alignment_of(c->y);
+  return k;
+}
+
+static int
+multiply_blas(const oct_cuda_queue *queue, oct_cuda_blas *blas, const oct_cuda_matmul *c) {
+  if (blas == NULL)
+    return OCT_CUDA_UNSUPPORTED;
+  const blas_library *l = &blas->library;
+  plan_key key = make_key(c);
+  plan *p = find_plan(blas, &key);
+  if (p == NULL)
+    return OCT_CUDA_BLAS;
+  cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
+  if (c->bias != NULL)
+    s = l->cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &c->bias,
+                                          sizeof c->bias);
+  if (s == CUBLAS_STATUS_SUCCESS && c->x_type == OCT_CUDA_FP8) {
+    s = l->cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
+                                          &c->weight.scales, sizeof c->weight.scales);
+    if (s == CUBLAS_STATUS_SUCCESS)
+      s = l->cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
+                                            &c->x_scale, sizeof c->x_scale);
+  }
+  float one = 1, keep = c->accumulate ? 1 : 0;
+  if (s == CUBLAS_STATUS_SUCCESS)
+    s = l->cublasLtMatmul(blas->handle, p->operation, &one, c->weight.data, p->a, c->x, p->b, &keep,
+                          c->y, p->d, c->y, p->d, &p->algorithm, blas->workspace,
+                          blas->workspace_bytes, queue->stream);
+  blas->status = (int)s;
+  return s == CUBLAS_STATUS_SUCCESS ? OCT_CUDA_OK : OCT_CUDA_BLAS;
+}
+
+/* ---------------------------------------------------------------- the choice */
+
+static matmul_args
+make_args(const oct_cuda_matmul *c) {
+  matmul_args a = {};
+  a.w = c->weight.data;
+  a.scales = c->weight.scales;
+  a.zeros = c->weight.zeros;
+  a.rows = c->weight.rows;
+  a.columns = c->weight.columns;
+  a.w_stride = c->w_stride > 0 ? c->w_stride : c->weight.columns;
+  a.x = c->x;
+  a.x_stride = c->x_stride;
+  a.bias = c->bias;
+  a.y = c->y;
+  a.y_stride = c->y_stride;
+  a.m = c->m;
+  a.y_is_float = c->y_type == OCT_CUDA_F32;
+  a.accumulate = c->accumulate;
+  a.batch = c->batch > 1 ? c->batch : 1;
+  if (a.batch > 1) {
+    a.x_batch = c->x_batch;
+    a.w_batch = c->w_batch;
+    a.y_batch = c->y_batch;
+  }
+  a.transposed = c->transposed;
+  if (c->transposed) {
+    a.rows = c->weight.columns;
+    a.columns = c->weight.rows;
+  }
+  return a;
+}
+
+bool
+oct_matmul_is_even(const matmul_args &a, oct_cuda_format format) {
+  static const uint32_t step[] = {
+      [OCT_CUDA_MATRIX_F32] = 4,        [OCT_CUDA_MATRIX_BF16] = 8,   [OCT_CUDA_MATRIX_FP8] = 16,
+      [OCT_CUDA_MATRIX_FP8_BLOCK] = 16, [OCT_CUDA_MATRIX_MXFP4] = 32, [OCT_CUDA_MATRIX_INT4] = 128};
+  return a.columns % step[format] == 0 && a.x_stride % 8 == 0 &&
+         (format != OCT_CUDA_MATRIX_BF16 || a.w_stride % 8 == 0) && (uintptr_t)a.x % 16 == 0 &&
+         (uintptr_t)a.w % 16 == 0;
+}
+
+oct_cuda_path
+oct_cuda_matmul_path(const oct_cuda_queue *queue, const oct_cuda_matmul *c) {
+  if (c->path != OCT_CUDA_PATH_AUTO)
+    return c->path;
+  bool is_plain = c->weight.format <= OCT_CUDA_MATRIX_BF16 || c->x_type == OCT_CUDA_FP8;
+  if (c->x_type == OCT_CUDA_FP8)
+    return OCT_CUDA_PATH_BLAS;
+  if ((queue->flags & OCT_CUDA_FIXED_ORDER) != 0)
+    return OCT_CUDA_PATH_TILE;
+  matmul_args a = make_args(c);
+  if (c->batch > 1 || c->transposed)
+    return OCT_CUDA_PATH_BLAS;
+  if (c->weight.format == OCT_CUDA_MATRIX_BF16 && c->m <= OCT_MATMUL_SKINNY_BF16 &&
+      oct_matmul_is_even(a, c->weight.format))
+    return OCT_CUDA_PATH_SKINNY;
+  if (is_plain)
+    return OCT_CUDA_PATH_BLAS;
+  return c->m <= SKINNY_ROWS_MAX ? OCT_CUDA_PATH_SKINNY : OCT_CUDA_PATH_TILE;
+}
+
+/* The epilogue of cuBLASLt adds a bias of y's type only. */
+static int
+multiply_then_add(const oct_cuda_queue *queue, oct_cuda_blas *blas, const oct_cuda_matmul *c) {
+  oct_cuda_matmul bare = *c;
+  bare.bias = NULL;
+  int error = multiply_blas(queue, blas, &bare);
+  if (error != OCT_CUDA_OK)
+    return error;
+  oct_cuda_add add = {};
+  add.type = c->weight.format == OCT_CUDA_MATRIX_F32 ? OCT_CUDA_F32 : OCT_CUDA_BF16;
+  add.y_type = c->y_type;
+  add.n = c->m;
+  add.width = c->transposed ? c->weight.columns : c->weight.rows;
+  add.bias = c->bias;
+  add.y = c->y;
+  add.y_stride = c->y_stride;
+  return oct_cuda_add_rows(queue, &add);
+}
+
+int
+oct_cuda_multiply(const oct_cuda_queue *queue, oct_cuda_blas *blas, const oct_cuda_matmul *call) {
+  if (call->m == 0)
+    return OCT_CUDA_OK;
+  oct_cuda_format format = call->weight.format;
+  bool is_float = format == OCT_CUDA_MATRIX_F32;
+  if (is_float != (call->x_type == OCT_CUDA_F32) || call->y_type == OCT_CUDA_FP8 ||
+      (is_float && call->y_type != OCT_CUDA_F32))
+    return OCT_CUDA_UNSUPPORTED;
+  oct_cuda_path path = oct_cuda_matmul_path(queue, call);
+  if (path == OCT_CUDA_PATH_BLAS) {
+    oct_cuda_type bias = is_float ? OCT_CUDA_F32 : OCT_CUDA_BF16;
+    if (call->bias != NULL && (call->batch > 1 || bias != call->y_type))
+      return call->batch > 1 ? OCT_CUDA_UNSUPPORTED : multiply_then_add(queue, blas, call);
+    return multiply_blas(queue, blas, call);
+  }
+  if (call->x_type == OCT_CUDA_FP8)
+    return OCT_CUDA_UNSUPPORTED;
+  matmul_args a = make_args(call);
+  if (is_float || a.batch > 1 || a.transposed || !oct_matmul_is_even(a, format))
+    return oct_matmul_plain(queue, format, a);
+  return path == OCT_CUDA_PATH_SKINNY ? oct_matmul_skinny(queue, format, a)
+                                      : oct_matmul_tile(queue, format, a);
+}
+
+/* ---------------------------------------------------------------- experts */
+
+/* Tokens of an expert on average from which tiles pay. */
+#define EXPERT_TILE_TOKENS 16
+
+int
+oct_cuda_expert_multiply(const oct_cuda_queue *queue, const oct_cuda_expert_matmul *call) {
+  const oct_cuda_pairs *pairs = call->pairs;
+  matmul_args a = {};
+  a.w = call->weight.data;
+  a.scales = call->weight.scales;
+  a.zeros = call->weight.zeros;
+  a.rows = call->weight.rows;
+  a.columns = a.w_stride = call->weight.columns;
+  a.x = call->x;
+  a.x_stride = call->x_stride;
+  a.bias = call->bias;
+  a.y = call->y;
+  a.y_stride = call->y_stride;
+  a.m = pairs->n * pairs->top_k;
+  a.y_is_float = call->type == OCT_CUDA_F32;
+  a.starts = pairs->starts;
+  a.slots = call->slots;
+  a.pair_of = pairs->pair_of;
+  a.n_experts = pairs->n_local;
+  a.w_batch = (size_t)a.rows * a.columns;
+  a.top_k = pairs->top_k;
+  a.gather = call->gather;
+  if (a.m == 0 || a.n_experts == 0)
+    return OCT_CUDA_OK;
+  oct_cuda_format format = call->weight.format;
+  if ((format == OCT_CUDA_MATRIX_F32) != (call->type == OCT_CUDA_F32))
+    return OCT_CUDA_UNSUPPORTED;
+  if (format == OCT_CUDA_MATRIX_F32 || !oct_matmul_is_even(a, format))
+    return oct_matmul_plain(queue, format, a);
+  bool fixed = (queue->flags & OCT_CUDA_FIXED_ORDER) != 0;
+  if (fixed || a.m > a.n_experts * EXPERT_TILE_TOKENS)
+    return oct_matmul_tile(queue, format, a);
+  return oct_matmul_skinny(queue, format, a);
+}

@@ -1,0 +1,140 @@
+/* RMS norms: of the residual stream with what is added to it, of heads, and gated. */
+#include "kernels/cuda/common.cuh"
+
+/* ---------------------------------------------------------------- residual and norm */
+
+struct norm_args {
+  uint32_t heads, width;
+  const void *x;
+  size_t x_stride;
+  void *residual;
+  size_t residual_stride;
+  const void *weight;
+  float eps;
+  void *out;
+  size_t out_stride;
+};
+
+/* A block per row, which stays in registers: ITEMS runs of N elements a thread. T: activations, R:
+ * residual. */
+template <typename T, typename R, int N, int ITEMS>
+static __global__ void
+norm_rows(norm_args a) {
+  __shared__ float room[32];
+  await_predecessors();
+  admit_successor();
+  uint32_t row = blockIdx.x / a.heads, head = blockIdx.x % a.heads;
+  const T *x = (const T *)a.x + row * a.x_stride + (size_t)head * a.width;
+  R *residual = (R *)a.residual + row * a.residual_stride + (size_t)head * a.width;
+  float values[ITEMS][N], sum = 0;
+#pragma unroll
+  for (int k = 0; k < ITEMS; k++) {
+    uint32_t c = (k * blockDim.x + threadIdx.x) * N;
+    if (c >= a.width)
+      break;
+    if (a.x != NULL)
+      load_floats<T, N>(x + c, values[k]);
+    if (a.residual != NULL) {
+      float old[N];
+      load_floats<R, N>(residual + c, old);
+#pragma unroll
+      for (int i = 0; i < N; i++)
+        values[k][i] = a.x != NULL ? values[k][i] + old[i] : old[i];
+      if (a.x != NULL)
+        store_floats<R, N>(residual + c, values[k]);
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      sum += values[k][i] * values[k][i];
+  }
+  if (a.out == NULL)
+    return;
+  float factor = rsqrtf(block_sum(sum, room) / a.width + a.eps);
+  T *out = (T *)a.out + row * a.out_stride + (size_t)head * a.width;
+#pragma unroll
+  for (int k = 0; k < ITEMS; k++) {
+    uint32_t c = (k * blockDim.x + threadIdx.x) * N;
+    if (c >= a.width)
+      break;
+    float weight[N];
+    if (a.weight != NULL)
+      load_floats<T, N>((const T *)a.weight + c, weight);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      values[k][i] *= factor * (a.weight != NULL ? weight[i] : 1);
+    store_floats<T, N>(out + c, values[k]);
+  }
+}
+
+template <typename T, typename R>
+static int
+launch_norm(const oct_cuda_queue *queue, uint32_t rows, const norm_args &a) {
+  bool even = a.width % 8 == 0 && a.x_stride % 8 == 0 && a.residual_stride % 8 == 0 &&
+              a.out_stride % 8 == 0;
+  uint32_t step = even ? 8 : 1, threads = round_up(ceil_div(a.width, step), 32);
+  if (threads > 1024)
+    threads = 1024;
+  if (ceil_div(a.width, threads * step) > (even ? 4u : 16u))
+    return OCT_CUDA_UNSUPPORTED;
+  if (!even)
+    return launch(queue, norm_rows<T, R, 1, 16>, dim3(rows), dim3(threads), 0, a);
+  if (a.width <= threads * step)
+    return launch(queue, norm_rows<T, R, 8, 1>, dim3(rows), dim3(threads), 0, a);
+  return launch(queue, norm_rows<T, R, 8, 4>, dim3(rows), dim3(threads), 0, a);
+}
+
+int
+oct_cuda_rms_norm(const oct_cuda_queue *queue, const oct_cuda_norm *call) {
+  norm_args a = {call->heads > 0 ? call->heads : 1,
+                 call->width,
+                 call->x,
+                 call->x != NULL ? call->x_stride : 0,
+                 call->residual,
+                 call->residual != NULL ? call->residual_stride : 0,
+                 call->weight,
+                 call->eps,
+                 call->out,
+                 call->out != NULL ? call->out_stride : 0};
+  uint32_t rows = call->n * a.heads;
+  if (rows == 0 || a.width == 0)
+    return OCT_CUDA_OK;
+  oct_cuda_type residual = call->residual != NULL ? call->residual_type : call->type;
+  return OCT_BY_TYPE(call->type, T, OCT_BY_TYPE(residual, R, launch_norm<T, R>(queue, rows, a)));
+}
+
+/* ---------------------------------------------------------------- gated norm of heads */
+
+/* A warp per head. */
+template <typename T>
+static __global__ void
+gated_norm(oct_cuda_gated_norm a) {
+  await_predecessors();
+  admit_successor();
+  uint32_t item = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (item >= a.n * a.heads)
+    return;
+  size_t row = item / a.heads, at = (size_t)(item % a.heads) * a.width;
+  const T *x = (const T *)a.x + row * a.x_stride + at;
+  const T *gate = a.gate != NULL ? (const T *)a.gate + row * a.gate_stride + at : NULL;
+  T *out = (T *)a.out + row * a.out_stride + at;
+  float sum = 0;
+  for (uint32_t c = lane; c < a.width; c += 32) {
+    float v = to_float(x[c]);
+    sum += v * v;
+  }
+  float factor = rsqrtf(warp_sum(sum) / a.width + a.eps);
+  for (uint32_t c = lane; c < a.width; c += 32) {
+    float weight = a.weight != NULL ? to_float(((const T *)a.weight)[c]) : 1;
+    float open = gate != NULL ? sigmoidf(to_float(gate[c])) : 0.5f;
+    out[c] = from_float<T>(to_float(x[c]) * factor * weight * open);
+  }
+}
+
+int
+oct_cuda_gated_rms_norm(const oct_cuda_queue *queue, const oct_cuda_gated_norm *call) {
+  uint32_t items = call->n * call->heads;
+  if (items == 0)
+    return OCT_CUDA_OK;
+  return OCT_BY_TYPE(call->type, T,
+                     launch(queue, gated_norm<T>, dim3(ceil_div(items, 4)), dim3(128), 0, *call));
+}

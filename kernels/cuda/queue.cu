@@ -1,0 +1,38 @@
+/* The queue, and errors' names. */
+#include "kernels/cuda/common.cuh"
+
+size_t
+oct_cuda_type_bytes(oct_cuda_type type) {
+  return type == OCT_CUDA_F32 ? 4 : type == OCT_CUDA_BF16 ? 2 : 1;
+}
+
+const char *
+oct_cuda_error_text(int error) {
+  if (error == OCT_CUDA_UNSUPPORTED)
+    return "no kernel for these sizes or types";
+  if (error == OCT_CUDA_BLAS)
+    return "cuBLASLt refused the product";
+  return cudaGetErrorString((cudaError_t)error);
+}
+
+int
+oct_cuda_queue_init(oct_cuda_queue *queue, struct CUstream_st *stream, uint32_t flags) {
+  int device, sms, major, minor, shared;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess)
+    error = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
+  if (error == cudaSuccess)
+    error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  if (error == cudaSuccess)
+    error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  if (error == cudaSuccess)
+    error = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  if (error != cudaSuccess)
+    return (int)error;
+  queue->stream = stream;
+  queue->flags = flags;
+  queue->sm_count = (uint32_t)sms;
+  queue->capability = (uint32_t)(10 * major + minor);
+  queue->shared_bytes = (uint32_t)shared;
+  return OCT_CUDA_OK;
+}

@@ -1,0 +1,63 @@
+/* The GPU that kernels are tested on: arrays up and down, and comparison with the plain-C twins.
+ * Without a GPU every test is skipped. Memory lives until the test ends (device_clear()). */
+#ifndef OCT_TESTS_KERNELS_CUDA_DEVICE_H
+#define OCT_TESTS_KERNELS_CUDA_DEVICE_H
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/cuda/launch.h"
+#include "tests/kernels/data.h"
+
+/* A test's queue on the default stream of device 0; NULL after g_test_skip("no GPU"). Frees what
+ * earlier tests have left. */
+const oct_cuda_queue *device_queue(guint32 flags);
+/* cuBLASLt with its workspace, made once; NULL where it is not installed. */
+oct_cuda_blas *device_blas(void);
+
+/* Bytes on the device: n of them, all 0xff (no numbers) or a copy of `from`. */
+void *device_room(gsize n);
+void *device_copy(const void *from, gsize n);
+/* x as `type` on the device; x becomes what the type holds of it. */
+void *device_put(oct_cuda_type type, float *x, gsize n);
+/* A room of n elements of `type`. */
+void *device_room_of(oct_cuda_type type, gsize n);
+/* Back: waits for the device. Owned. */
+float *device_get(oct_cuda_type type, const void *from, gsize n);
+void device_read(void *to, const void *from, gsize n);
+void device_clear(void);
+
+/* Fails the test unless the launcher returned OK and the device is well. */
+void device_check(int error);
+/* |a - b| / |b| over n elements, printed under the name; fails above the limit and for NaN. */
+void device_expect(const char *name, const float *a, const float *b, gsize n, double limit);
+
+/* Sequences of a batch. */
+typedef struct device_seq {
+  guint32 n_tokens, position;
+} device_seq;
+
+/* A batch of n sequences in slots of random order, padded by `pad_tokens` and `pad_seqs`, made by
+ * oct_cuda_prepare_batch(). */
+typedef struct device_batch {
+  oct_cuda_batch batch;
+  guint32 n_seqs, n_tokens, n_slots; /* without padding */
+  guint32 *slots;                    /* [n_seqs] */
+  guint32 *seq_of, *position_of;     /* [n_tokens] */
+} device_batch;
+device_batch *device_batch_new(const oct_cuda_queue *queue, const device_seq *seqs, guint32 n,
+                               guint32 pad_tokens, guint32 pad_seqs);
+void device_batch_free(device_batch *batch);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(device_batch, device_batch_free)
+
+/* Page tables of the batch's slots over a pool of random order. */
+typedef struct device_pages {
+  oct_cuda_tables tables;
+  guint32 *host, stride, n_pages;
+} device_pages;
+device_pages *device_pages_new(const device_batch *batch, guint32 page_tokens);
+void device_pages_free(device_pages *pages);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(device_pages, device_pages_free)
+/* The table of sequence s, on the host. */
+const guint32 *device_pages_of(const device_pages *pages, const device_batch *batch, guint32 s);
+
+#endif

@@ -1,0 +1,385 @@
+/* Attention over pages against the plain-C twin, in every form that serves it. */
+#include "tests/kernels/cuda/device.h"
+
+#include <math.h>
+#include <string.h>
+
+#define PAGE 16
+
+typedef struct attention_case {
+  const char *name;
+  oct_cuda_type type, cache;
+  guint32 heads, kv_heads, width, window;
+  gboolean sinks;
+  float cap;
+} attention_case;
+
+static double
+limit_of(const attention_case *c) {
+  return c->type == OCT_CUDA_F32 && c->cache == OCT_CUDA_F32 ? 1e-5
+         : c->type == OCT_CUDA_F32                           ? 1e-4
+                                                             : 6e-3;
+}
+
+/* Softmax with a cap, which the twin has not got: float64, token by token. */
+static void
+attend_capped(const attention_case *c, const oct_kv_layer *kv, const guint32 *pages,
+              guint32 position, const float *q, const float *sinks, float *out) {
+  g_autofree double *scores = g_new(double, position + 1);
+  for (guint32 h = 0; h < c->heads; h++) {
+    guint32 group = c->heads / c->kv_heads;
+    guint32 begin = c->window != 0 && position + 1 > c->window ? position + 1 - c->window : 0;
+    double top = sinks != NULL ? sinks[h] : -INFINITY, sum = 0;
+    gsize half = (gsize)c->kv_heads * PAGE * c->width;
+    for (guint32 p = begin; p <= position; p++) {
+      const float *k = (const float *)kv->base + pages[p / PAGE] * (kv->page_stride / 4) +
+                       ((gsize)(h / group) * PAGE + p % PAGE) * c->width;
+      double dot = 0;
+      for (guint32 d = 0; d < c->width; d++)
+        dot += q[(gsize)h * c->width + d] * k[d];
+      scores[p] = c->cap * tanh(dot / sqrt(c->width) / c->cap);
+      top = fmax(top, scores[p]);
+    }
+    for (guint32 p = begin; p <= position; p++)
+      sum += scores[p] = exp(scores[p] - top);
+    sum += sinks != NULL ? exp(sinks[h] - top) : 0;
+    for (guint32 d = 0; d < c->width; d++) {
+      double x = 0;
+      for (guint32 p = begin; p <= position; p++)
+        x += scores[p] *
+             ((const float *)kv->base)[pages[p / PAGE] * (kv->page_stride / 4) + half +
+                                       ((gsize)(h / group) * PAGE + p % PAGE) * c->width + d];
+      out[(gsize)h * c->width + d] = (float)(x / sum);
+    }
+  }
+}
+
+static void
+attend_twin(const attention_case *c, const device_batch *b, const device_pages *pages, float *host,
+            const float *q, const float *sinks, float *out) {
+  gsize page = 2 * (gsize)c->kv_heads * PAGE * c->width, row = (gsize)c->heads * c->width;
+  guint32 most = 0;
+  for (guint32 i = 0; i < b->n_tokens; i++)
+    most = MAX(most, b->position_of[i]);
+  const oct_attention twin = {.kv = {.format = OCT_KV_F32,
+                                     .base = host,
+                                     .page_stride = page * sizeof(float),
+                                     .page_tokens = PAGE,
+                                     .n_heads = c->kv_heads,
+                                     .width = c->width,
+                                     .has_values = true},
+                              .n_heads = c->heads,
+                              .window = c->window,
+                              .scale = (float)(1 / sqrt(c->width)),
+                              .sinks = sinks};
+  g_autofree float *scratch =
+      g_new(float, (gsize)(c->heads / c->kv_heads) * (most + 1) + 2 * PAGE * c->width);
+  for (guint32 i = 0; i < b->n_tokens; i++) {
+    const guint32 *table = device_pages_of(pages, b, b->seq_of[i]);
+    if (c->cap > 0)
+      attend_capped(c, &twin.kv, table, b->position_of[i], q + i * row, sinks, out + i * row);
+    else
+      oct_ref_attention(&twin, table, b->position_of[i], 0, c->kv_heads, q + i * row, out + i * row,
+                        scratch);
+  }
+}
+
+/* Runs the case over a batch on a path, and compares; padding has to give zeros. */
+static void
+check_attention(const attention_case *c, guint32 flags, oct_cuda_attention_path path,
+                const device_seq *seqs, guint32 n_seqs, guint32 n_decode, guint32 expected) {
+  const oct_cuda_queue *queue = device_queue(flags);
+  g_autoptr(device_batch) b = device_batch_new(queue, seqs, n_seqs, 2, 2);
+  g_autoptr(device_pages) pages = device_pages_new(b, PAGE);
+  gsize row = (gsize)c->heads * c->width, size = b->batch.n_tokens * row;
+  gsize page = 2 * (gsize)c->kv_heads * PAGE * c->width, pool = page * pages->n_pages;
+  g_autofree float *q = data_normal(size, 2), *host = data_normal(pool, 1);
+  g_autofree float *sinks = data_normal(c->heads, 2), *want = g_new0(float, size);
+  g_autofree float *scales = g_new(float, 2 * c->kv_heads);
+  guint32 most = 1, longest = 1;
+  for (guint32 s = 0; s < n_seqs; s++) {
+    most = MAX(most, seqs[s].n_tokens);
+    longest = MAX(longest, seqs[s].position + seqs[s].n_tokens);
+  }
+  for (guint32 h = 0; h < 2 * c->kv_heads; h++)
+    scales[h] = c->cache == OCT_CUDA_FP8 ? 0.75f + (float)h / 16 : 1;
+  void *d_sinks = device_put(OCT_CUDA_F32, sinks, c->heads);
+  float *d_scales = device_put(OCT_CUDA_F32, scales, 2 * c->kv_heads);
+  oct_cuda_attention call = {.type = c->type,
+                             .path = path,
+                             .batch = &b->batch,
+                             .n_decode = n_decode,
+                             .max_queries = most,
+                             .max_context = longest + 5,
+                             .kv = {.type = c->cache,
+                                    .base = device_put(c->cache, host, pool),
+                                    .page_bytes = page * oct_cuda_type_bytes(c->cache),
+                                    .page_tokens = PAGE,
+                                    .n_heads = c->kv_heads,
+                                    .width = c->width,
+                                    .has_values = true,
+                                    .k_scale = d_scales,
+                                    .v_scale = d_scales + c->kv_heads},
+                             .tables = pages->tables,
+                             .n_heads = c->heads,
+                             .window = c->window,
+                             .scale = (float)(1 / sqrt(c->width)),
+                             .soft_cap = c->cap,
+                             .sinks = c->sinks ? d_sinks : NULL,
+                             .q = device_put(c->type, q, size),
+                             .out = device_room_of(c->type, size),
+                             .q_stride = row,
+                             .out_stride = row};
+  call.workspace_bytes = oct_cuda_attention_workspace(queue, &call);
+  call.workspace = device_room(call.workspace_bytes);
+  device_check(oct_cuda_attend(queue, &call));
+  g_assert_cmphex(oct_cuda_attention_paths(queue, &call), ==, expected);
+  for (gsize i = 0; i < pool; i++) {
+    gsize at = i % page, half = page / 2;
+    host[i] *= scales[(at % half) / ((gsize)PAGE * c->width) + (at >= half ? c->kv_heads : 0)];
+  }
+  attend_twin(c, b, pages, host, q, c->sinks ? sinks : NULL, want);
+  g_autofree float *out = device_get(c->type, call.out, size);
+  device_expect(c->name, out, want, size, limit_of(c));
+}
+
+#define PLAIN   (1u << OCT_CUDA_ATTENTION_PLAIN)
+#define DECODE  (1u << OCT_CUDA_ATTENTION_DECODE)
+#define PREFILL (1u << OCT_CUDA_ATTENTION_PREFILL)
+
+static const device_seq decodes[] = {{1, 0}, {1, 15}, {1, 16}, {1, 999}, {1, 300}, {1, 77}};
+static const device_seq mixed[] = {{1, 130}, {1, 3}, {70, 0}, {33, 100}, {2, 511}, {1, 31}};
+
+static void
+test_plain(void) {
+  static const attention_case cases[] = {
+      {"f32 small", OCT_CUDA_F32, OCT_CUDA_F32, 9, 3, 8, 0, FALSE, 0},
+      {"f32 odd", OCT_CUDA_F32, OCT_CUDA_F32, 4, 2, 20, 0, TRUE, 0},
+      {"f32 window", OCT_CUDA_F32, OCT_CUDA_F32, 4, 1, 64, 50, TRUE, 0},
+      {"f32 on bf16", OCT_CUDA_F32, OCT_CUDA_BF16, 4, 4, 128, 0, FALSE, 0},
+      {"f32 on fp8", OCT_CUDA_F32, OCT_CUDA_FP8, 4, 2, 96, 0, FALSE, 0},
+      {"f32 capped", OCT_CUDA_F32, OCT_CUDA_F32, 2, 1, 16, 40, FALSE, 2},
+      {"bf16 odd", OCT_CUDA_BF16, OCT_CUDA_BF16, 6, 2, 20, 0, FALSE, 0},
+      {"f32 wide", OCT_CUDA_F32, OCT_CUDA_F32, 2, 1, 300, 0, FALSE, 0}};
+  for (guint i = 0; i < G_N_ELEMENTS(cases); i++) {
+    if (device_queue(0) == NULL)
+      return;
+    check_attention(&cases[i], 0, OCT_CUDA_ATTENTION_AUTO, mixed, G_N_ELEMENTS(mixed), 2, PLAIN);
+  }
+}
+
+static const attention_case fast[] = {
+    {"64", OCT_CUDA_BF16, OCT_CUDA_BF16, 8, 2, 64, 0, FALSE, 0},
+    {"80", OCT_CUDA_BF16, OCT_CUDA_BF16, 4, 4, 80, 0, FALSE, 0},
+    {"96", OCT_CUDA_BF16, OCT_CUDA_BF16, 6, 2, 96, 0, FALSE, 0},
+    {"128", OCT_CUDA_BF16, OCT_CUDA_BF16, 16, 2, 128, 0, FALSE, 0},
+    {"128, 12 heads a group", OCT_CUDA_BF16, OCT_CUDA_BF16, 12, 1, 128, 0, FALSE, 0},
+    {"128, 20 heads a group", OCT_CUDA_BF16, OCT_CUDA_BF16, 20, 1, 128, 0, FALSE, 0},
+    {"256", OCT_CUDA_BF16, OCT_CUDA_BF16, 4, 1, 256, 0, FALSE, 0},
+    {"256, 16 heads a group", OCT_CUDA_BF16, OCT_CUDA_BF16, 16, 1, 256, 0, FALSE, 0},
+    {"64, window and sinks", OCT_CUDA_BF16, OCT_CUDA_BF16, 8, 1, 64, 40, TRUE, 0},
+    {"128, window of a page", OCT_CUDA_BF16, OCT_CUDA_BF16, 4, 2, 128, 16, FALSE, 0},
+    {"128, capped", OCT_CUDA_BF16, OCT_CUDA_BF16, 4, 2, 128, 0, FALSE, 3},
+    {"64, fp8", OCT_CUDA_BF16, OCT_CUDA_FP8, 8, 2, 64, 0, TRUE, 0},
+    {"80, fp8", OCT_CUDA_BF16, OCT_CUDA_FP8, 4, 4, 80, 0, FALSE, 0},
+    {"96, fp8", OCT_CUDA_BF16, OCT_CUDA_FP8, 6, 2, 96, 0, FALSE, 0},
+    {"128, fp8", OCT_CUDA_BF16, OCT_CUDA_FP8, 16, 4, 128, 0, FALSE, 0},
+    {"128, fp8, window", OCT_CUDA_BF16, OCT_CUDA_FP8, 16, 1, 128, 33, FALSE, 0},
+    {"256, fp8", OCT_CUDA_BF16, OCT_CUDA_FP8, 4, 1, 256, 0, FALSE, 0}};
+
+static void
+test_decode(void) {
+  for (guint i = 0; i < G_N_ELEMENTS(fast); i++) {
+    if (device_queue(0) == NULL)
+      return;
+    check_attention(&fast[i], OCT_CUDA_OVERLAP, OCT_CUDA_ATTENTION_AUTO, decodes,
+                    G_N_ELEMENTS(decodes), 0, DECODE);
+    check_attention(&fast[i], OCT_CUDA_FIXED_ORDER, OCT_CUDA_ATTENTION_AUTO, decodes,
+                    G_N_ELEMENTS(decodes), 0, DECODE);
+  }
+}
+
+/* So many sequences that none is split. */
+static void
+test_unsplit(void) {
+  if (device_queue(0) == NULL)
+    return;
+  g_autofree device_seq *seqs = g_new(device_seq, 1200);
+  for (guint i = 0; i < 1200; i++)
+    seqs[i] = (device_seq){1, data_between(0, 40)};
+  check_attention(&fast[0], 0, OCT_CUDA_ATTENTION_AUTO, seqs, 1200, 0, DECODE);
+  check_attention(&fast[13], 0, OCT_CUDA_ATTENTION_AUTO, seqs, 1200, 0, DECODE);
+}
+
+static void
+test_mixed(void) {
+  for (guint i = 0; i < G_N_ELEMENTS(fast); i++) {
+    if (device_queue(0) == NULL)
+      return;
+    check_attention(&fast[i], 0, OCT_CUDA_ATTENTION_AUTO, mixed, G_N_ELEMENTS(mixed), 2,
+                    DECODE | PREFILL);
+    check_attention(&fast[i], 0, OCT_CUDA_ATTENTION_PREFILL, mixed, G_N_ELEMENTS(mixed), 2,
+                    PREFILL);
+  }
+}
+
+static void
+test_long_prompt(void) {
+  static const device_seq seqs[] = {{700, 300}};
+  if (device_queue(0) == NULL)
+    return;
+  check_attention(&fast[3], 0, OCT_CUDA_ATTENTION_AUTO, seqs, 1, 0, PREFILL);
+  check_attention(&fast[14], 0, OCT_CUDA_ATTENTION_AUTO, seqs, 1, 0, PREFILL);
+}
+
+/* ---------------------------------------------------------------- latent attention */
+
+typedef struct latent_case {
+  oct_cuda_type type, cache;
+  guint32 heads, lora, nope, rope, value;
+} latent_case;
+
+static double
+latent_limit(const latent_case *c) {
+  return c->type == OCT_CUDA_F32 ? c->cache == OCT_CUDA_F32 ? 1e-5 : 1e-4 : 6e-3;
+}
+
+static void
+check_latent(const latent_case *c) {
+  static const device_seq seqs[] = {{1, 200}, {40, 0}, {3, 70}, {1, 0}};
+  const oct_cuda_queue *queue = device_queue(0);
+  g_autoptr(device_batch) b = device_batch_new(queue, seqs, G_N_ELEMENTS(seqs), 1, 1);
+  g_autoptr(device_pages) pages = device_pages_new(b, PAGE);
+  guint32 width = c->lora + c->rope;
+  gsize pool = (gsize)PAGE * width * pages->n_pages, n = b->batch.n_tokens;
+  g_autofree float *q = data_normal(n * c->heads * width, 1), *host = data_normal(pool, 1);
+  g_autofree float *want = g_new0(float, n * c->heads * c->lora);
+  g_autofree float *scratch = g_new(float, (gsize)c->heads * 256 + PAGE * width);
+  oct_cuda_mla call = {.type = c->type,
+                       .batch = &b->batch,
+                       .n_decode = 1,
+                       .max_queries = 40,
+                       .max_context = 201,
+                       .kv = {.type = c->cache,
+                              .base = device_put(c->cache, host, pool),
+                              .page_bytes = (gsize)PAGE * width * oct_cuda_type_bytes(c->cache),
+                              .page_tokens = PAGE,
+                              .n_heads = 1,
+                              .width = width},
+                       .tables = pages->tables,
+                       .n_heads = c->heads,
+                       .lora = c->lora,
+                       .rope = c->rope,
+                       .scale = (float)(1 / sqrt(width)),
+                       .q = device_put(c->type, q, n * c->heads * width),
+                       .out = device_room_of(c->type, n * c->heads * c->lora)};
+  call.workspace_bytes = oct_cuda_mla_workspace(queue, &call);
+  call.workspace = device_room(call.workspace_bytes);
+  device_check(oct_cuda_mla_attend(queue, &call));
+  const oct_mla twin = {.kv = {.format = OCT_KV_F32,
+                               .base = host,
+                               .page_stride = (gsize)PAGE * width * sizeof(float),
+                               .page_tokens = PAGE,
+                               .n_heads = 1,
+                               .width = width},
+                        .n_heads = c->heads,
+                        .kv_lora = c->lora,
+                        .rope = c->rope,
+                        .scale = call.scale};
+  for (guint32 i = 0; i < b->n_tokens; i++)
+    oct_ref_mla_latent(&twin, device_pages_of(pages, b, b->seq_of[i]), b->position_of[i], 0,
+                       c->heads, q + (gsize)i * c->heads * width,
+                       want + (gsize)i * c->heads * c->lora, scratch);
+  g_autofree float *out = device_get(c->type, call.out, n * c->heads * c->lora);
+  device_expect("latent", out, want, n * c->heads * c->lora, latent_limit(c));
+}
+
+static const latent_case latents[] = {{OCT_CUDA_F32, OCT_CUDA_F32, 4, 32, 24, 16, 20},
+                                      {OCT_CUDA_BF16, OCT_CUDA_BF16, 4, 32, 24, 16, 20},
+                                      {OCT_CUDA_F32, OCT_CUDA_BF16, 3, 64, 16, 8, 16},
+                                      {OCT_CUDA_BF16, OCT_CUDA_BF16, 16, 512, 128, 64, 128},
+                                      {OCT_CUDA_BF16, OCT_CUDA_BF16, 5, 512, 128, 64, 128},
+                                      {OCT_CUDA_BF16, OCT_CUDA_FP8, 16, 512, 128, 64, 128}};
+
+static void
+test_latent(void) {
+  for (guint i = 0; i < G_N_ELEMENTS(latents); i++) {
+    if (device_queue(0) == NULL)
+      return;
+    check_latent(&latents[i]);
+  }
+}
+
+/* Keys and values are made on the host; only the attention over them is the kernel's. */
+static void
+check_expanded(const latent_case *c) {
+  const oct_cuda_queue *queue = device_queue(0);
+  guint32 m = 9, position = 60, n = position + m, width = c->lora + c->rope;
+  guint32 both = c->nope + c->value, head = c->nope + c->rope;
+  g_autofree float *q = data_normal((gsize)m * c->heads * head, 1);
+  g_autofree float *rows = data_normal((gsize)n * width, 1);
+  g_autofree float *kv = data_normal((gsize)n * c->heads * both, 1);
+  g_autofree float *want = g_new(float, (gsize)m * c->heads * c->value);
+  oct_cuda_mla_expanded call = {.type = c->type,
+                                .n_heads = c->heads,
+                                .lora = c->lora,
+                                .nope = c->nope,
+                                .rope = c->rope,
+                                .value = c->value,
+                                .m = m,
+                                .position = position,
+                                .scale = (float)(1 / sqrt(head)),
+                                .q = device_put(c->type, q, (gsize)m * c->heads * head),
+                                .latents = device_put(c->type, rows, (gsize)n * width),
+                                .kv = device_put(c->type, kv, (gsize)n * c->heads * both),
+                                .q_stride = (gsize)c->heads * head,
+                                .out = device_room_of(c->type, (gsize)m * c->heads * c->value),
+                                .out_stride = (gsize)c->heads * c->value};
+  device_check(oct_cuda_mla_attend_expanded(queue, &call));
+  for (guint32 i = 0; i < m; i++)
+    for (guint32 h = 0; h < c->heads; h++) {
+      double scores[128], top = -INFINITY, sum = 0;
+      const float *qi = q + ((gsize)i * c->heads + h) * head;
+      for (guint32 p = 0; p <= position + i; p++) {
+        scores[p] = 0;
+        for (guint32 d = 0; d < head; d++)
+          scores[p] +=
+              (double)qi[d] * (d < c->nope ? kv[((gsize)p * c->heads + h) * both + d]
+                                           : rows[(gsize)p * width + c->lora + d - c->nope]);
+        scores[p] *= call.scale;
+        top = fmax(top, scores[p]);
+      }
+      for (guint32 p = 0; p <= position + i; p++)
+        sum += scores[p] = exp(scores[p] - top);
+      for (guint32 d = 0; d < c->value; d++) {
+        double x = 0;
+        for (guint32 p = 0; p <= position + i; p++)
+          x += scores[p] * kv[((gsize)p * c->heads + h) * both + c->nope + d];
+        want[((gsize)i * c->heads + h) * c->value + d] = (float)(x / sum);
+      }
+    }
+  g_autofree float *out = device_get(c->type, call.out, (gsize)m * c->heads * c->value);
+  device_expect("expanded", out, want, (gsize)m * c->heads * c->value, latent_limit(c));
+}
+
+static void
+test_expanded(void) {
+  for (guint i = 0; i < 4; i++) {
+    if (device_queue(0) == NULL)
+      return;
+    check_expanded(&latents[i]);
+  }
+}
+
+int
+main(int argc, char **argv) {
+  g_test_init(&argc, &argv, NULL);
+  g_test_add_func("/cuda/attention/plain-takes-any-size", test_plain);
+  g_test_add_func("/cuda/attention/decode-splits-the-context", test_decode);
+  g_test_add_func("/cuda/attention/decode-without-splits", test_unsplit);
+  g_test_add_func("/cuda/attention/mixed-batches", test_mixed);
+  g_test_add_func("/cuda/attention/long-prompts-in-chunks", test_long_prompt);
+  g_test_add_func("/cuda/attention/latents-absorbed", test_latent);
+  g_test_add_func("/cuda/attention/latents-expanded", test_expanded);
+  return g_test_run();
+}

@@ -1,0 +1,380 @@
+/* Matrix products of every format on every path, and those of experts. */
+#include "tests/kernels/cuda/device.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels/reference/vector.h"
+
+/* A weight in a format, and its values. */
+typedef struct weight {
+  oct_cuda_matrix matrix;
+  float *values; /* [n, rows, columns] */
+} weight;
+
+static void
+weight_clear(weight *w) {
+  g_free(w->values);
+}
+G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(weight, weight_clear)
+
+/* Codes of four bits, two a byte, and scales: random, so that every code occurs. */
+static void
+make_codes(weight *w, gsize rows) {
+  static const float e2m1[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+  gboolean is_mx = w->matrix.format == OCT_CUDA_MATRIX_MXFP4;
+  gsize columns = w->matrix.columns, step = is_mx ? 32 : 128, groups = rows * (columns / step);
+  g_autofree guint8 *codes = g_malloc(rows * columns / 2), *zeros = g_malloc(groups);
+  g_autofree guint8 *exponents = g_malloc(groups);
+  g_autofree guint16 *halves = g_new(guint16, groups);
+  for (gsize i = 0; i < rows * columns / 2; i++)
+    codes[i] = (guint8)g_test_rand_int();
+  for (gsize i = 0; i < groups; i++) {
+    exponents[i] = (guint8)g_test_rand_int_range(118, 131);
+    zeros[i] = (guint8)g_test_rand_int_range(0, 16);
+    halves[i] = (guint16)(0x2000 + g_test_rand_int_range(0, 0x1000)); /* 2^-7 to 2^-3 */
+  }
+  for (gsize i = 0; i < rows * columns; i++) {
+    guint8 code = codes[i / 2] >> (i % 2 * 4) & 15;
+    gsize group = i / columns * (columns / step) + i % columns / step;
+    if (is_mx)
+      w->values[i] = ldexpf(code & 8 ? -e2m1[code & 7] : e2m1[code & 7], exponents[group] - 127);
+    else
+      w->values[i] = ((float)code - zeros[group]) *
+                     ldexpf(1 + (float)(halves[group] & 0x3ff) / 1024, (halves[group] >> 10) - 15);
+  }
+  w->matrix.data = device_copy(codes, rows * columns / 2);
+  w->matrix.scales =
+      is_mx ? device_copy(exponents, groups) : device_copy(halves, groups * sizeof *halves);
+  w->matrix.zeros = device_copy(zeros, groups);
+}
+
+static void
+make_fp8(weight *w, gsize n) {
+  gsize rows = w->matrix.rows, columns = w->matrix.columns;
+  gboolean blocks = w->matrix.format == OCT_CUDA_MATRIX_FP8_BLOCK;
+  gsize across = blocks ? (columns + 127) / 128 : 1, down = blocks ? (rows + 127) / 128 : 1;
+  g_autofree float *scales = g_new(float, n *across *down);
+  for (gsize i = 0; i < n * across * down; i++)
+    scales[i] = (float)g_test_rand_double_range(0.01, 0.1);
+  w->matrix.data = device_put(OCT_CUDA_FP8, w->values, n * rows * columns);
+  w->matrix.scales = device_copy(scales, n * across * down * sizeof *scales);
+  for (gsize i = 0; i < n * rows * columns; i++) {
+    gsize r = i / columns % rows, c = i % columns, block = blocks ? r / 128 * across + c / 128 : 0;
+    w->values[i] *= scales[i / (rows * columns) * across * down + block];
+  }
+}
+
+static void
+weight_make(weight *w, oct_cuda_format format, guint32 n, guint32 rows, guint32 columns) {
+  gsize size = (gsize)n * rows * columns;
+  w->matrix = (oct_cuda_matrix){.format = format, .rows = rows, .columns = columns};
+  w->values = data_normal(size, format >= OCT_CUDA_MATRIX_FP8 ? 10 : 1);
+  if (format == OCT_CUDA_MATRIX_F32 || format == OCT_CUDA_MATRIX_BF16)
+    w->matrix.data =
+        device_put(format == OCT_CUDA_MATRIX_F32 ? OCT_CUDA_F32 : OCT_CUDA_BF16, w->values, size);
+  else if (format == OCT_CUDA_MATRIX_FP8 || format == OCT_CUDA_MATRIX_FP8_BLOCK)
+    make_fp8(w, n);
+  else
+    make_codes(w, (gsize)n * rows);
+}
+
+/* y of expert or matrix e, by the twin. */
+static void
+multiply_twin(const weight *w, guint32 e, const float *x, guint32 m, const float *bias, float *y) {
+  g_autofree float *scratch = g_new(float, OCT_REF_MATMUL_ROWS * w->matrix.columns);
+  gsize size = (gsize)w->matrix.rows * w->matrix.columns;
+  const oct_matrix matrix = {.format = OCT_MATRIX_F32,
+                             .rows = w->matrix.rows,
+                             .columns = w->matrix.columns,
+                             .data = w->values + e * size};
+  const oct_matmul twin = {.weight = &matrix,
+                           .bias = bias,
+                           .x = x,
+                           .x_stride = w->matrix.columns,
+                           .m = m,
+                           .y = y,
+                           .y_stride = w->matrix.rows};
+  oct_ref_matmul(&twin, 0, w->matrix.rows, scratch);
+}
+
+static double
+limit_of(oct_cuda_type y, oct_cuda_format format) {
+  return format == OCT_CUDA_MATRIX_F32 ? 1e-5 : y == OCT_CUDA_F32 ? 2e-5 : 3e-3;
+}
+
+typedef struct matmul_case {
+  oct_cuda_format format;
+  oct_cuda_path path;
+  oct_cuda_type y_type;
+  guint32 m, rows, columns;
+  gboolean bias, accumulate;
+} matmul_case;
+
+static void
+check(const oct_cuda_queue *queue, const matmul_case *c) {
+  g_auto(weight) w = {0};
+  weight_make(&w, c->format, 1, c->rows, c->columns);
+  oct_cuda_type type = c->format == OCT_CUDA_MATRIX_F32 ? OCT_CUDA_F32 : OCT_CUDA_BF16;
+  gsize x_size = (gsize)c->m * c->columns, y_size = (gsize)c->m * c->rows;
+  g_autofree float *x = data_normal(x_size, 1), *bias = data_normal(c->rows, 5);
+  g_autofree float *before = data_normal(y_size, 5), *want = g_new(float, y_size);
+  void *d_bias = device_put(type, bias, c->rows), *y = device_room_of(c->y_type, y_size);
+  if (c->accumulate)
+    y = device_put(c->y_type, before, y_size);
+  oct_cuda_matmul call = {.weight = w.matrix,
+                          .accumulate = c->accumulate,
+                          .path = c->path,
+                          .x_type = type,
+                          .y_type = c->y_type,
+                          .m = c->m,
+                          .x = device_put(type, x, x_size),
+                          .x_stride = c->columns,
+                          .bias = c->bias ? d_bias : NULL,
+                          .y = y,
+                          .y_stride = c->rows};
+  device_check(oct_cuda_multiply(queue, device_blas(), &call));
+  multiply_twin(&w, 0, x, c->m, c->bias ? bias : NULL, want);
+  if (c->accumulate)
+    oct_ref_add(want, before, y_size);
+  g_autofree float *out = device_get(c->y_type, y, y_size);
+  g_autofree char *name = g_strdup_printf("format %d path %d y %d, %u x %u x %u", c->format,
+                                          c->path, c->y_type, c->m, c->rows, c->columns);
+  device_expect(name, out, want, y_size, limit_of(c->y_type, c->format));
+}
+
+static void
+test_blas(void) {
+  static const guint32 sizes[][3] = {{1, 72, 72}, {33, 320, 72}, {7, 20, 40}, {200, 130, 264}};
+  for (guint s = 0; s < G_N_ELEMENTS(sizes); s++)
+    for (guint k = 0; k < 12; k++) {
+      const oct_cuda_queue *queue = device_queue(0);
+      if (queue == NULL)
+        return;
+      g_assert_nonnull(device_blas());
+      oct_cuda_format format = k % 3 == 0 ? OCT_CUDA_MATRIX_F32 : OCT_CUDA_MATRIX_BF16;
+      check(queue,
+            &(matmul_case){format, OCT_CUDA_PATH_BLAS, k % 3 == 1 ? OCT_CUDA_BF16 : OCT_CUDA_F32,
+                           sizes[s][0], sizes[s][1], sizes[s][2], k / 3 % 2 == 1, k / 6 == 1});
+    }
+}
+
+static void
+test_own(void) {
+  static const oct_cuda_path paths[] = {OCT_CUDA_PATH_SKINNY, OCT_CUDA_PATH_TILE};
+  static const guint32 rows[] = {1, 8, 13, 31, 64, 150};
+  for (guint f = OCT_CUDA_MATRIX_BF16; f <= OCT_CUDA_MATRIX_INT4; f++)
+    for (guint p = 0; p < 2; p++)
+      for (guint i = 0; i < G_N_ELEMENTS(rows); i++) {
+        const oct_cuda_queue *queue = device_queue(OCT_CUDA_OVERLAP);
+        if (queue == NULL)
+          return;
+        if (p == 0 && rows[i] > 64)
+          continue;
+        guint32 columns = f == OCT_CUDA_MATRIX_BF16 ? 72 + 1024 * (i % 2) : 384 + 1024 * (i % 2);
+        check(queue, &(matmul_case){(oct_cuda_format)f, paths[p],
+                                    i % 2 == 0 ? OCT_CUDA_BF16 : OCT_CUDA_F32, rows[i],
+                                    77 + 128 * i, columns, i % 3 == 1, i % 3 == 2});
+      }
+}
+
+/* float32 and widths that are no multiple of a vector, on the own paths. */
+static void
+test_odd(void) {
+  for (guint k = 0; k < 4; k++) {
+    const oct_cuda_queue *queue = device_queue(OCT_CUDA_FIXED_ORDER);
+    if (queue == NULL)
+      return;
+    oct_cuda_format format = k < 2 ? OCT_CUDA_MATRIX_F32 : OCT_CUDA_MATRIX_BF16;
+    check(queue, &(matmul_case){format, OCT_CUDA_PATH_AUTO, k == 3 ? OCT_CUDA_BF16 : OCT_CUDA_F32,
+                                5 + 40 * k, 33, 41 + k, k == 1, k == 2});
+  }
+}
+
+/* Latent attention's absorption: per head the transpose of some rows, and the plain product. */
+static void
+test_batched(void) {
+  for (guint k = 0; k < 8; k++) {
+    const oct_cuda_queue *queue = device_queue(k / 4 == 0 ? 0 : OCT_CUDA_FIXED_ORDER);
+    if (queue == NULL)
+      return;
+    guint32 heads = 4, inner = 24, lora = 32, m = 9;
+    gboolean turned = k % 2 == 1;
+    oct_cuda_type type = k / 2 % 2 == 1 ? OCT_CUDA_F32 : OCT_CUDA_BF16;
+    guint32 in = turned ? inner : lora, to = turned ? lora : inner;
+    g_auto(weight) w = {0};
+    weight_make(&w, type == OCT_CUDA_F32 ? OCT_CUDA_MATRIX_F32 : OCT_CUDA_MATRIX_BF16, heads, inner,
+                lora);
+    gsize x_size = (gsize)m * heads * in, y_size = (gsize)m * heads * to;
+    g_autofree float *x = data_normal(x_size, 1), *want = g_new0(float, y_size);
+    oct_cuda_matmul call = {.weight = w.matrix,
+                            .transposed = turned,
+                            .x_type = type,
+                            .y_type = type,
+                            .m = m,
+                            .x = device_put(type, x, x_size),
+                            .x_stride = (gsize)heads * in,
+                            .y = device_room_of(type, y_size),
+                            .y_stride = (gsize)heads * to,
+                            .batch = heads,
+                            .x_batch = in,
+                            .w_batch = (gsize)inner * lora,
+                            .y_batch = to};
+    device_check(oct_cuda_multiply(queue, device_blas(), &call));
+    for (guint32 i = 0; i < m; i++)
+      for (guint32 h = 0; h < heads; h++)
+        for (guint32 r = 0; r < inner; r++)
+          for (guint32 c = 0; c < lora; c++) {
+            gsize row = (gsize)i * heads + h;
+            want[row * to + (turned ? c : r)] +=
+                x[row * in + (turned ? r : c)] * w.values[((gsize)h * inner + r) * lora + c];
+          }
+    g_autofree float *out = device_get(type, call.y, y_size);
+    device_expect(turned ? "transposed" : "batched", out, want, y_size,
+                  type == OCT_CUDA_F32 ? 1e-5 : 3e-3);
+  }
+}
+
+static void
+test_fp8_inputs(void) {
+  const oct_cuda_queue *queue = device_queue(0);
+  if (queue == NULL)
+    return;
+  guint32 m = 32, rows = 128, columns = 256;
+  g_auto(weight) w = {0};
+  weight_make(&w, OCT_CUDA_MATRIX_FP8, 1, rows, columns);
+  g_autofree float *x = data_normal((gsize)m * columns, 10), *want = g_new(float, (gsize)m *rows);
+  float scale = 0.25f;
+  oct_cuda_matmul call = {.weight = w.matrix,
+                          .x_type = OCT_CUDA_FP8,
+                          .y_type = OCT_CUDA_BF16,
+                          .m = m,
+                          .x = device_put(OCT_CUDA_FP8, x, (gsize)m * columns),
+                          .x_stride = columns,
+                          .x_scale = device_copy(&scale, sizeof scale),
+                          .y = device_room_of(OCT_CUDA_BF16, (gsize)m * rows),
+                          .y_stride = rows};
+  device_check(oct_cuda_multiply(queue, device_blas(), &call));
+  for (gsize i = 0; i < (gsize)m * columns; i++)
+    x[i] *= scale;
+  multiply_twin(&w, 0, x, m, NULL, want);
+  g_autofree float *out = device_get(OCT_CUDA_BF16, call.y, (gsize)m * rows);
+  device_expect("fp8 by fp8", out, want, (gsize)m * rows, 3e-3);
+}
+
+/* With a fixed order a row has the same bits alone and among others. */
+static void
+test_fixed(void) {
+  for (guint f = OCT_CUDA_MATRIX_BF16; f <= OCT_CUDA_MATRIX_INT4; f++) {
+    const oct_cuda_queue *queue = device_queue(OCT_CUDA_FIXED_ORDER);
+    if (queue == NULL)
+      return;
+    guint32 m = 140, rows = 70, columns = 512;
+    g_auto(weight) w = {0};
+    weight_make(&w, (oct_cuda_format)f, 1, rows, columns);
+    g_autofree float *x = data_normal((gsize)m * columns, 1);
+    oct_cuda_matmul call = {.weight = w.matrix,
+                            .x_type = OCT_CUDA_BF16,
+                            .y_type = OCT_CUDA_F32,
+                            .m = m,
+                            .x = device_put(OCT_CUDA_BF16, x, (gsize)m * columns),
+                            .x_stride = columns,
+                            .y = device_room_of(OCT_CUDA_F32, (gsize)m * rows),
+                            .y_stride = rows};
+    device_check(oct_cuda_multiply(queue, device_blas(), &call));
+    g_autofree float *all = device_get(OCT_CUDA_F32, call.y, (gsize)m * rows);
+    call.m = 1;
+    call.x = (const char *)call.x + (gsize)(m - 1) * columns * 2;
+    device_check(oct_cuda_multiply(queue, device_blas(), &call));
+    g_autofree float *one = device_get(OCT_CUDA_F32, call.y, rows);
+    g_assert_cmpmem(one, rows * 4, all + (gsize)(m - 1) * rows, rows * 4);
+  }
+}
+
+/* ---------------------------------------------------------------- experts */
+
+typedef struct expert_case {
+  oct_cuda_format format;
+  guint32 n, n_experts, top_k, first, local, rows, columns;
+  gboolean gather, bias;
+} expert_case;
+
+static void
+check_experts(const oct_cuda_queue *queue, const expert_case *c) {
+  oct_cuda_type type = c->format == OCT_CUDA_MATRIX_F32 ? OCT_CUDA_F32 : OCT_CUDA_BF16;
+  guint32 n_pairs = c->n * c->top_k;
+  g_autofree guint32 *experts = g_new(guint32, n_pairs);
+  for (guint32 i = 0; i < c->n; i++) {
+    g_autofree guint32 *some = data_pages(c->top_k, c->n_experts);
+    memcpy(experts + (gsize)i * c->top_k, some, c->top_k * sizeof *some);
+  }
+  oct_cuda_pairs pairs = {.n = c->n,
+                          .top_k = c->top_k,
+                          .n_experts = c->n_experts,
+                          .first_expert = c->first,
+                          .n_local = c->local,
+                          .experts = device_copy(experts, n_pairs * sizeof *experts),
+                          .starts = device_room((c->local + 1) * 4),
+                          .pair_of = device_room(n_pairs * 4),
+                          .row_of = device_room(n_pairs * 4)};
+  device_check(oct_cuda_sort_pairs(queue, &pairs));
+  g_auto(weight) w = {0};
+  weight_make(&w, c->format, c->local, c->rows, c->columns);
+  guint32 x_rows = c->gather ? c->n : n_pairs;
+  g_autofree float *x = data_normal((gsize)x_rows * c->columns, 1);
+  g_autofree float *bias = data_normal((gsize)c->local * c->rows, 5);
+  void *d_bias = device_put(type, bias, (gsize)c->local * c->rows);
+  g_autofree guint32 *slots = data_pages(c->local, c->local);
+  oct_cuda_expert_matmul call = {.type = type,
+                                 .weight = w.matrix,
+                                 .slots = device_copy(slots, c->local * sizeof *slots),
+                                 .pairs = &pairs,
+                                 .gather = c->gather,
+                                 .bias = c->bias ? d_bias : NULL,
+                                 .x = device_put(type, x, (gsize)x_rows * c->columns),
+                                 .x_stride = c->columns,
+                                 .y = device_room_of(type, (gsize)n_pairs * c->rows),
+                                 .y_stride = c->rows};
+  device_check(oct_cuda_expert_multiply(queue, &call));
+  g_autofree guint32 *starts = g_new(guint32, c->local + 1), *pair_of = g_new(guint32, n_pairs);
+  device_read(starts, pairs.starts, (c->local + 1) * 4);
+  device_read(pair_of, pairs.pair_of, n_pairs * 4);
+  guint32 here = starts[c->local];
+  g_autofree float *want = g_new(float, (gsize)n_pairs * c->rows + 1);
+  for (guint32 e = 0; e < c->local; e++)
+    for (guint32 r = starts[e]; r < starts[e + 1]; r++) {
+      g_assert_cmpuint(experts[pair_of[r]], ==, c->first + e);
+      multiply_twin(&w, slots[e], x + (gsize)(c->gather ? pair_of[r] / c->top_k : r) * c->columns,
+                    1, c->bias ? bias + (gsize)e * c->rows : NULL, want + (gsize)r * c->rows);
+    }
+  g_autofree float *out = device_get(type, call.y, (gsize)n_pairs * c->rows);
+  device_expect("experts", out, want, (gsize)here * c->rows, type == OCT_CUDA_F32 ? 1e-5 : 3e-3);
+}
+
+static void
+test_experts(void) {
+  for (guint f = OCT_CUDA_MATRIX_F32; f <= OCT_CUDA_MATRIX_INT4; f++)
+    for (guint k = 0; k < 5; k++) {
+      const oct_cuda_queue *queue = device_queue(k == 4 ? OCT_CUDA_FIXED_ORDER : 0);
+      if (queue == NULL)
+        return;
+      static const guint32 tokens[] = {1, 5, 100, 700, 30};
+      gboolean is_plain = f <= OCT_CUDA_MATRIX_BF16;
+      check_experts(queue, &(expert_case){(oct_cuda_format)f, tokens[k], 8, 3, k == 2 ? 2 : 0,
+                                          k == 2 ? 4 : 8, 48 + 20 * (k % 2), is_plain ? 72 : 256,
+                                          k % 2 == 0, k > 2});
+    }
+}
+
+int
+main(int argc, char **argv) {
+  g_test_init(&argc, &argv, NULL);
+  g_test_add_func("/cuda/matmul/cublaslt-of-odd-sizes", test_blas);
+  g_test_add_func("/cuda/matmul/own-kernels-of-every-format", test_own);
+  g_test_add_func("/cuda/matmul/sizes-that-no-vector-fits", test_odd);
+  g_test_add_func("/cuda/matmul/batched-and-transposed", test_batched);
+  g_test_add_func("/cuda/matmul/fp8-by-fp8", test_fp8_inputs);
+  g_test_add_func("/cuda/matmul/rows-do-not-depend-on-others", test_fixed);
+  g_test_add_func("/cuda/matmul/experts-of-every-format", test_experts);
+  return g_test_run();
+}

@@ -1,0 +1,136 @@
+/* All-reduce over peers' memory, ranks being streams of one GPU. */
+#include "tests/kernels/cuda/device.h"
+
+#include <string.h>
+
+typedef struct reduce_case {
+  guint32 ranks, n, width;
+  oct_cuda_type type, residual;
+  gboolean two_shot, has_residual;
+} reduce_case;
+
+typedef struct rank {
+  oct_cuda_peers peers;
+  oct_cuda_queue queue;
+  oct_cuda_all_reduce call;
+  float *x, *residual;
+} rank;
+
+#define BUFFER_BYTES (8u << 20)
+
+static void
+open_ranks(const oct_cuda_queue *queue, rank *ranks, guint32 n, guint32 *failed) {
+  oct_cuda_peers peers = {.n = n,
+                          .buffer_bytes = BUFFER_BYTES,
+                          .failed = failed,
+                          .timeout_cycles = G_GUINT64_CONSTANT(4000000000)};
+  for (guint32 r = 0; r < n; r++) {
+    peers.buffers[r] = device_room(BUFFER_BYTES);
+    peers.signals[r] = device_room(OCT_CUDA_SIGNAL_BYTES);
+    g_assert_cmpint(cudaMemset(peers.signals[r], 0, OCT_CUDA_SIGNAL_BYTES), ==, cudaSuccess);
+  }
+  for (guint32 r = 0; r < n; r++) {
+    ranks[r].peers = peers;
+    ranks[r].peers.rank = r;
+    ranks[r].queue = *queue;
+    g_assert_cmpint(cudaStreamCreateWithFlags(&ranks[r].queue.stream, cudaStreamNonBlocking), ==,
+                    cudaSuccess);
+  }
+}
+
+/* One call by every rank, compared with the sum in the order of ranks. */
+static void
+run_case(rank *ranks, const reduce_case *c) {
+  gsize size = (gsize)c->n * c->width;
+  g_autofree float *weight = data_normal(c->width, 1), *sum = g_new0(float, size);
+  g_autofree float *residual = data_normal(size, 1), *want = g_new(float, size);
+  void *d_weight = device_put(c->type, weight, c->width);
+  for (guint32 r = 0; r < c->ranks; r++) {
+    g_autofree float *x = data_normal(size, 1);
+    ranks[r].call = (oct_cuda_all_reduce){
+        .type = c->type,
+        .residual_type = c->residual,
+        .n = c->n,
+        .width = c->width,
+        .x = device_put(c->type, x, size),
+        .residual = c->has_residual ? device_put(c->residual, residual, size) : NULL,
+        .weight = d_weight,
+        .eps = 1e-5f,
+        .out = device_room_of(c->type, size),
+        .two_shot = c->two_shot};
+    oct_ref_add(sum, x, size);
+  }
+  g_assert_cmpint(cudaDeviceSynchronize(), ==, cudaSuccess);
+  for (guint32 r = 0; r < c->ranks; r++)
+    device_check(oct_cuda_all_reduce_norm(&ranks[r].queue, &ranks[r].peers, &ranks[r].call));
+  memcpy(want, sum, size * sizeof *sum);
+  if (c->has_residual) {
+    oct_ref_add(want, residual, size);
+    oct_ref_rms_norm(want, weight, c->n, c->width, c->width, 1e-5f, want);
+  }
+  g_autofree float *first = NULL;
+  for (guint32 r = 0; r < c->ranks; r++) {
+    g_autofree float *out = device_get(c->type, ranks[r].call.out, size);
+    device_expect("all-reduce", out, want, size, c->type == OCT_CUDA_F32 ? 1e-5 : 6e-3);
+    if (first == NULL)
+      first = g_memdup2(out, size * sizeof *out);
+    g_assert_cmpmem(out, size * sizeof *out, first, size * sizeof *out);
+  }
+}
+
+static void
+test_reduce(void) {
+  static const reduce_case cases[] = {{2, 1, 4096, OCT_CUDA_BF16, OCT_CUDA_BF16, FALSE, TRUE},
+                                      {2, 8, 64, OCT_CUDA_BF16, OCT_CUDA_F32, FALSE, TRUE},
+                                      {2, 3, 72, OCT_CUDA_F32, OCT_CUDA_F32, FALSE, FALSE},
+                                      {2, 7, 8192, OCT_CUDA_BF16, OCT_CUDA_F32, TRUE, TRUE},
+                                      {2, 1, 72, OCT_CUDA_F32, OCT_CUDA_F32, TRUE, FALSE},
+                                      {2, 40, 512, OCT_CUDA_BF16, OCT_CUDA_BF16, TRUE, FALSE}};
+  const oct_cuda_queue *queue = device_queue(0);
+  if (queue == NULL)
+    return;
+  for (guint32 n = 2; n <= 4; n += 2) {
+    queue = device_queue(0);
+    rank ranks[4] = {0};
+    guint32 zero = 0, *failed = device_copy(&zero, sizeof zero), seen;
+    open_ranks(queue, ranks, n, failed);
+    /* Several times: both halves of the buffers come round, with calls of other sizes between. */
+    for (guint i = 0; i < 3 * G_N_ELEMENTS(cases); i++) {
+      reduce_case c = cases[i % G_N_ELEMENTS(cases)];
+      c.ranks = n;
+      run_case(ranks, &c);
+    }
+    device_read(&seen, failed, sizeof seen);
+    g_assert_cmpuint(seen, ==, 0);
+    for (guint32 r = 0; r < n; r++)
+      cudaStreamDestroy(ranks[r].queue.stream);
+  }
+}
+
+/* A rank that never comes is noticed. */
+static void
+test_timeout(void) {
+  const oct_cuda_queue *queue = device_queue(0);
+  if (queue == NULL)
+    return;
+  rank ranks[2] = {0};
+  guint32 zero = 0, *failed = device_copy(&zero, sizeof zero), seen;
+  open_ranks(queue, ranks, 2, failed);
+  ranks[0].peers.timeout_cycles = 1000000;
+  float x[64] = {1};
+  void *d = device_put(OCT_CUDA_F32, x, 64);
+  oct_cuda_all_reduce call = {.type = OCT_CUDA_F32, .n = 1, .width = 64, .x = d, .out = d};
+  device_check(oct_cuda_all_reduce_norm(&ranks[0].queue, &ranks[0].peers, &call));
+  device_read(&seen, failed, sizeof seen);
+  g_assert_cmpuint(seen, ==, 1);
+  for (guint32 r = 0; r < 2; r++)
+    cudaStreamDestroy(ranks[r].queue.stream);
+}
+
+int
+main(int argc, char **argv) {
+  g_test_init(&argc, &argv, NULL);
+  g_test_add_func("/cuda/reduce/every-rank-has-the-same-sum", test_reduce);
+  g_test_add_func("/cuda/reduce/a-missing-rank-is-noticed", test_timeout);
+  return g_test_run();
+}
