@@ -404,6 +404,7 @@ oct_engine_get_stats(const oct_engine *e, oct_engine_stats *stats) {
   *stats = e->stats;
   oct_residency_get_stats(e, &stats->experts);
   stats->state = e->state;
+  stats->unfinished_steps = e->n_flights;
   for (guint32 d = 0; d < e->n_domains; d++) {
     const oct_kv_domain *domain = &e->domains[d];
     stats->running += domain->n_running;

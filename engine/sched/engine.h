@@ -251,6 +251,7 @@ typedef enum oct_engine_state {
 typedef struct oct_engine_stats {
   oct_engine_state state;   /* gauge */
   guint32 running, waiting; /* gauges: requests' sequences holding a slot, and not */
+  guint32 unfinished_steps; /* gauge */
   guint64 accepted, refused, ended[OCT_END_COUNT];
   guint64 steps, forwarded_steps; /* all finished steps, and those of them fast-forwarded */
   guint64 prompt_tokens;         /* computed in prefill, first time; of n choices' last ones, one */

@@ -176,7 +176,8 @@ oct_bulletin_status(const oct_bulletin *b, gint64 now_ns, gint64 busy_ns, gint64
       g_strlcpy(why, page.reason, sizeof why);
     } else if (page.stats.state == OCT_ENGINE_RECOVERING)
       worsen(status, OCT_HEALTH_BUSY, page.reason);
-    else if (page.stats.state == OCT_ENGINE_SERVING && atomic_load(&board->live) > 0)
+    else if (page.stats.state == OCT_ENGINE_SERVING &&
+             (atomic_load(&board->live) > 0 || page.stats.unfinished_steps > 0))
       judge_age(status, now_ns - MAX(progress, atomic_load(&board->since_ns)), busy_ns, stall_ns,
                 "no step has ended");
   }

@@ -121,6 +121,8 @@ serve_submit(serve_ask *a) {
 
 /* ---------------------------------------------------------------- the script */
 
+#define LINGER_NS (20 * MS)
+
 static void
 leave(serve_ask *a) {
   if (a->forgets) {
@@ -161,7 +163,14 @@ front(void *user, oct_time now, oct_time *next) {
     }
   if (r->each != NULL && !r->each(r, now, next))
     return FALSE;
-  return left || r->n_running > 0 || oct_service_active(r->service) > 0;
+  if (left || r->n_running > 0 || oct_service_active(r->service) > 0) {
+    r->over_ns = -1;
+    return TRUE;
+  }
+  /* Steps under way end, and with them what they hold. */
+  r->over_ns = r->over_ns < 0 ? now + LINGER_NS : r->over_ns;
+  *next = MIN(*next, r->over_ns);
+  return now < r->over_ns;
 }
 
 void

@@ -53,6 +53,7 @@ struct serve_rig {
   GPtrArray *asks;
   GPtrArray *log; /* lines */
   guint n_running;
+  oct_time over_ns; /* when it will have lingered long enough; -1: there is work */
   gboolean (*each)(serve_rig *rig, oct_time now, oct_time *next); /* more to do; FALSE: over */
   void *user;
   GError *error; /* of run() */
@@ -64,7 +65,8 @@ void serve_rig_init(serve_rig *rig, oct_world *world);
 /* A rig on a mock world with one ask. */
 void serve_rig_one(serve_rig *rig, serve_ask **out, const char *text);
 serve_ask *serve_add(serve_rig *rig, oct_time at_ns, const char *text);
-/* Runs until every ask has ended and the service has nothing left. */
+/* Runs until every ask has ended and the service has nothing left, and the steps have ended that
+ * were under way then. */
 void serve_run(serve_rig *rig);
 /* The service is still there after run(): metrics, status. Frees it and all else. */
 void serve_rig_clear(serve_rig *rig);
