@@ -55,8 +55,6 @@ oct_cuda_model_supports(const oct_instance_config *c, GError **error) {
     return refuse(error, "expert parallelism over several KV domains is not done");
   if (p->tensor > OCT_CUDA_PEERS_MAX)
     return refuse(error, "more than 8 ranks in a tensor group are not done");
-  if (c->memory.n_expert_slots > 0)
-    return refuse(error, "there are no expert slots: every expert is on the device");
   if (!is_page_size(c->block_size)) {
     g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG,
                 "cuda: block size %u, must be 8, 16, 32, 64, 128 or 256", c->block_size);

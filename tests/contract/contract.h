@@ -15,6 +15,7 @@ typedef struct contract_world {
   const char *outer, *inner;
   gboolean simulated;   /* takes absent content, finds what an engine must never do */
   gboolean own_process; /* a process can hold one such world: each case runs in a child */
+  gboolean needs_gpu;   /* no such world where there is none */
 } contract_world;
 
 /* A new world; with a script, one in which that goes wrong (backends/fault). NULL with *error. */

@@ -13,19 +13,23 @@
 #define REAL "mock:clock=real,copy_page_ns=50000000"
 
 const contract_world contract_worlds[] = {
-    {"mock", "", "mock", TRUE, FALSE},
-    {"mock-real", "", REAL, TRUE, FALSE},
-    {"fault", "fault:rate=0@", "mock", TRUE, FALSE},
-    {"fault-real", "fault:rate=0@", REAL, TRUE, FALSE},
-    {"pace", "pace@", "mock:copy_page_ns=50000000", TRUE, FALSE},
-    {"remote", "remote@", REAL, TRUE, FALSE},
-    {"record", "record:file=FILE@", "mock", TRUE, FALSE},
-    {"cpu", "", "cpu:threads=2", FALSE, FALSE},
-    {"cpu-virtual", "", "cpu:threads=1,clock=virtual", FALSE, FALSE},
-    {"remote-cpu", "remote@", "cpu:threads=1", FALSE, FALSE},
+    {"mock", "", "mock", TRUE, FALSE, FALSE},
+    {"mock-real", "", REAL, TRUE, FALSE, FALSE},
+    {"fault", "fault:rate=0@", "mock", TRUE, FALSE, FALSE},
+    {"fault-real", "fault:rate=0@", REAL, TRUE, FALSE, FALSE},
+    {"pace", "pace@", "mock:copy_page_ns=50000000", TRUE, FALSE, FALSE},
+    {"remote", "remote@", REAL, TRUE, FALSE, FALSE},
+    {"record", "record:file=FILE@", "mock", TRUE, FALSE, FALSE},
+    {"cpu", "", "cpu:threads=2", FALSE, FALSE, FALSE},
+    {"cpu-virtual", "", "cpu:threads=1,clock=virtual", FALSE, FALSE, FALSE},
+    {"remote-cpu", "remote@", "cpu:threads=1", FALSE, FALSE, FALSE},
+    /* The first: a process that has used a GPU cannot start another that does. */
+    {"remote-cuda", "remote@", "cuda:devices=2", FALSE, FALSE, TRUE},
+    {"cuda", "", "cuda:devices=2", FALSE, FALSE, TRUE},
+    {"cuda-float32", "", "cuda:devices=2,dtype=float32", FALSE, FALSE, TRUE},
 #ifdef HAVE_SIMGRID
-    {"simgrid", "", "simgrid:node=b300-hgx8", TRUE, TRUE},
-    {"simgrid-exact", "", "simgrid:node=b300-hgx8,exact=1", TRUE, TRUE},
+    {"simgrid", "", "simgrid:node=b300-hgx8", TRUE, TRUE, FALSE},
+    {"simgrid-exact", "", "simgrid:node=b300-hgx8,exact=1", TRUE, TRUE, FALSE},
 #endif
 };
 

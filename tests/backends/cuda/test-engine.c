@@ -1,0 +1,46 @@
+/* The golden checkpoints on GPUs: in float32 and bfloat16, without graphs, and on layouts whose
+ * ranks share a GPU where there are too few. */
+#include "tests/backends/golden-engine.h"
+
+#define SECOND_NS ((oct_time)1000000000)
+
+#define WORLD(name, text)                                                                          \
+  .prefix = "/cuda/engine/" name, .usual = text, .slow = text, .real = text,                       \
+  .later_ns = SECOND_NS / 2, .needs_gpu = TRUE
+
+/* In bfloat16 logits are off by up to 2 % of their size. */
+#define BF16_MARGIN 0.08
+
+int
+main(int argc, char **argv) {
+  static const golden_world worlds[] = {
+      {WORLD("float32", "cuda:model=%s,dtype=float32"),
+       .parallel =
+           {.tensor = 1, .pipeline = 1, .data = 1, .decode_context = 1, .shard_latent = TRUE}},
+      {WORLD("float32-eager", "cuda:model=%s,dtype=float32"),
+       .parallel =
+           {.tensor = 1, .pipeline = 1, .data = 1, .decode_context = 1, .shard_latent = TRUE},
+       .eager = TRUE},
+      {WORLD("bfloat16", "cuda:model=%s,fixed_order=1"),
+       .parallel =
+           {.tensor = 1, .pipeline = 1, .data = 1, .decode_context = 1, .shard_latent = TRUE},
+       .margin = BF16_MARGIN},
+      {WORLD("float32-tensor2", "cuda:model=%s,dtype=float32,devices=2"),
+       .parallel =
+           {.tensor = 2, .pipeline = 1, .data = 1, .decode_context = 1, .shard_latent = TRUE}},
+      {WORLD("float32-pipeline2", "cuda:model=%s,dtype=float32,devices=2"),
+       .parallel =
+           {.tensor = 1, .pipeline = 2, .data = 1, .decode_context = 1, .shard_latent = TRUE}},
+      {WORLD("float32-experts2", "cuda:model=%s,dtype=float32,devices=2"),
+       .parallel = {.tensor = 2,
+                    .pipeline = 1,
+                    .data = 1,
+                    .decode_context = 1,
+                    .expert_parallel = TRUE,
+                    .shard_latent = TRUE}},
+  };
+  g_test_init(&argc, &argv, NULL);
+  for (gsize i = 0; i < G_N_ELEMENTS(worlds); i++)
+    golden_engine_add(&worlds[i]);
+  return g_test_run();
+}

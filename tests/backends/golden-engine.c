@@ -1,0 +1,352 @@
+#include "tests/backends/golden-engine.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "backends/registry.h"
+#include "engine/base/rng.h"
+#include "tests/engine/sched/rig.h"
+
+/* A world and one of its checkpoints. */
+typedef struct subject {
+  const golden_world *world;
+  const char *name;
+} subject;
+
+typedef struct scene {
+  const golden_world *world;
+  golden g;
+  rig r;
+  oct_engine_config config;
+} scene;
+
+/* An engine on a checkpoint with room for everything; to be changed before scene_run(). */
+static void
+scene_open(scene *s, const subject *of, const char *description) {
+  g_autoptr(GError) error = NULL;
+  s->world = of->world;
+  golden_open(&s->g, of->name);
+  g_auto(GStrv) parts = g_strsplit(description, "%s", 2);
+  g_autofree char *text = g_strconcat(parts[0], s->g.folder, parts[1], NULL);
+  oct_world *world = oct_backend_world_new(text, &error);
+  g_assert_no_error(error);
+  rig_init(&s->r, world);
+  rig_config(&s->config, s->g.spec, 64, 0);
+  s->config.instance.parallel = of->world->parallel;
+  s->config.instance.eager = of->world->eager;
+  s->config.max_model_len = 128;
+  s->config.max_num_seqs = 16;
+  s->config.prefix_caching = FALSE;
+}
+
+static void
+scene_run(scene *s) {
+  rig_add_engine(&s->r, &s->config);
+  rig_run(&s->r);
+  g_assert_cmpstr(s->r.failure, ==, NULL);
+}
+
+static void
+scene_close(scene *s) {
+  rig_clear(&s->r);
+  golden_close(&s->g);
+}
+
+static rig_request *
+ask(scene *s, const guint32 *ids, guint32 n, oct_time arrival_ns) {
+  oct_request_params p;
+  oct_request_params_default(&p);
+  p.prompt_ids = ids;
+  p.prompt_tokens = n;
+  p.temperature = 0;
+  p.max_tokens = GOLDEN_GENERATED;
+  p.ignore_eos = TRUE;
+  p.arrival_ns = arrival_ns;
+  return rig_add(&s->r, 0, &p);
+}
+
+static rig_request *
+ask_golden(scene *s, oct_time arrival_ns) {
+  return ask(s, s->g.prompt, GOLDEN_PROMPT, arrival_ns);
+}
+
+/* A prompt that is not the golden one: `n` ids by key. */
+static rig_request *
+ask_other(scene *s, guint64 key, guint32 n, oct_time arrival_ns) {
+  guint32 ids[GOLDEN_PROMPT];
+  g_assert_cmpuint(n, <=, GOLDEN_PROMPT);
+  for (guint32 i = 0; i < n; i++)
+    ids[i] = (guint32)(oct_mix64(key * 1000 + i) % s->g.spec->vocab);
+  return ask(s, ids, n, arrival_ns);
+}
+
+/* Whether the k-th token may be another than the golden one. */
+static gboolean
+is_close(const scene *s, guint32 k, guint32 token) {
+  guint32 vocab = s->g.spec->vocab;
+  const float *logits =
+      golden_floats(&s->g, "generated_logits", (gsize)GOLDEN_GENERATED * vocab) + k * vocab;
+  double squares = 0;
+  for (guint32 i = 0; i < vocab; i++)
+    squares += (double)logits[i] * logits[i];
+  double below = (logits[s->g.generated[k]] - logits[token]) / sqrt(squares / vocab);
+  g_test_message("token %u is %u instead of %u: its logit is %.4f below, of the root mean square",
+                 k, token, s->g.generated[k], below);
+  return below < s->world->margin;
+}
+
+static void
+assert_golden(const scene *s, const rig_request *q) {
+  g_assert_cmpstr(oct_end_reason_name(q->record.reason), ==, "length");
+  g_assert_cmpuint(q->tokens[0]->len, ==, GOLDEN_GENERATED);
+  for (guint32 k = 0; k < GOLDEN_GENERATED; k++) {
+    guint32 token = g_array_index(q->tokens[0], guint32, k);
+    if (token == s->g.generated[k])
+      continue;
+    g_assert_true(is_close(s, k, token));
+    return;
+  }
+}
+
+static void
+assert_same(const rig_request *a, const rig_request *b, guint32 choice) {
+  g_assert_cmpuint(a->tokens[choice]->len, >, 0);
+  g_assert_cmpmem(a->tokens[choice]->data, a->tokens[choice]->len * sizeof(guint32),
+                  b->tokens[choice]->data, b->tokens[choice]->len * sizeof(guint32));
+}
+
+/* ---------------------------------------------------------------- golden tokens */
+
+static void
+in_chunks(const subject *of) {
+  static const guint32 chunks[] = {1, 7, 16, 64};
+  for (gsize i = 0; i < G_N_ELEMENTS(chunks); i++)
+    for (guint32 ahead = 0; ahead < 2; ahead++) {
+      scene s;
+      scene_open(&s, of, of->world->usual);
+      s.config.max_num_seqs = 1;
+      s.config.max_num_batched_tokens = chunks[i];
+      s.config.run_ahead = ahead;
+      rig_request *q = ask_golden(&s, 0);
+      scene_run(&s);
+      assert_golden(&s, q);
+      guint32 prefills = (GOLDEN_PROMPT + chunks[i] - 1) / chunks[i];
+      g_assert_cmpuint(s.r.stats[0].steps, >=, prefills + GOLDEN_GENERATED - 1);
+      scene_close(&s);
+    }
+}
+
+static void
+from_the_prefix_cache(const subject *of) {
+  scene s;
+  scene_open(&s, of, of->world->usual);
+  s.config.prefix_caching = TRUE;
+  s.config.state_snapshot_interval = 16;
+  rig_request *first = ask_golden(&s, 0), *second = ask_golden(&s, of->world->later_ns);
+  /* Shares 20 tokens with it, then goes its own way: and is itself found again. */
+  guint32 ids[GOLDEN_PROMPT];
+  for (guint32 i = 0; i < GOLDEN_PROMPT; i++)
+    ids[i] = i < 20 ? s.g.prompt[i] : s.g.prompt[GOLDEN_PROMPT - 1 - i];
+  rig_request *third = ask(&s, ids, GOLDEN_PROMPT, 2 * of->world->later_ns);
+  rig_request *fourth = ask(&s, ids, GOLDEN_PROMPT, 3 * of->world->later_ns);
+  scene_run(&s);
+  assert_golden(&s, first);
+  assert_golden(&s, second);
+  assert_same(third, fourth, 0);
+  g_assert_cmpuint(first->record.cached_tokens, ==, 0);
+  g_assert_cmpuint(second->record.cached_tokens, ==, 32);
+  g_assert_cmpuint(third->record.cached_tokens, ==, 16);
+  g_assert_cmpuint(fourth->record.cached_tokens, ==, 32);
+  scene_close(&s);
+}
+
+/* What two other prompts give alone. */
+static void
+others_alone(const subject *of, GArray *wanted[2]) {
+  for (guint i = 0; i < 2; i++) {
+    scene s;
+    scene_open(&s, of, of->world->usual);
+    rig_request *q = ask_other(&s, i, 30 + 5 * i, 0);
+    scene_run(&s);
+    wanted[i] = g_array_ref(q->tokens[0]);
+    scene_close(&s);
+  }
+}
+
+/* Five sequences that need some 20 pages, with `pages` pages. Adds to the totals. */
+static void
+run_short(const subject *of, GArray *const wanted[2], oct_preemption how, guint32 pages,
+          guint32 n_host, oct_engine_stats *total) {
+  scene s;
+  rig_request *goldens[3], *others[2];
+  scene_open(&s, of, of->world->slow);
+  for (guint32 g = 0; g < s.config.instance.memory.n_groups; g++)
+    s.config.instance.memory.groups[g] = (oct_pool_plan){.n_device = pages, .n_host = n_host};
+  s.config.preemption = how;
+  if (how == OCT_PREEMPT_RECOMPUTE)
+    s.config.policy = "vllm-v1"; /* admits all that fits for a moment */
+  for (guint i = 0; i < 3; i++)
+    goldens[i] = ask_golden(&s, (oct_time)i * 500000);
+  for (guint i = 0; i < 2; i++)
+    others[i] = ask_other(&s, i, 30 + 5 * i, (oct_time)i * 700000);
+  scene_run(&s);
+  for (guint i = 0; i < 3; i++)
+    assert_golden(&s, goldens[i]);
+  for (guint i = 0; i < 2; i++)
+    g_assert_cmpmem(others[i]->tokens[0]->data, others[i]->tokens[0]->len * sizeof(guint32),
+                    wanted[i]->data, wanted[i]->len * sizeof(guint32));
+  total->preemptions += s.r.stats[0].preemptions;
+  total->offloads += s.r.stats[0].offloads;
+  total->reloads += s.r.stats[0].reloads;
+  total->recomputed_tokens += s.r.stats[0].recomputed_tokens;
+  scene_close(&s);
+}
+
+static void
+short_of_memory(const subject *of, oct_preemption how, guint32 n_host) {
+  GArray *wanted[2];
+  oct_engine_stats total = {0};
+  others_alone(of, wanted);
+  for (guint32 pages = 8; pages <= 14; pages += 3)
+    run_short(of, wanted, how, pages, n_host, &total);
+  g_test_message("%" G_GUINT64_FORMAT " preemptions, %" G_GUINT64_FORMAT
+                 " offloads, %" G_GUINT64_FORMAT " reloads, %" G_GUINT64_FORMAT
+                 " tokens computed again",
+                 total.preemptions, total.offloads, total.reloads, total.recomputed_tokens);
+  g_assert_cmpuint(total.preemptions, >, 0);
+  if (how == OCT_PREEMPT_RECOMPUTE) {
+    g_assert_cmpuint(total.offloads, ==, 0);
+    g_assert_cmpuint(total.recomputed_tokens, >, 0);
+  } else {
+    g_assert_cmpuint(total.offloads, >, 0);
+    g_assert_cmpuint(total.reloads, >, 0);
+  }
+  g_array_unref(wanted[0]);
+  g_array_unref(wanted[1]);
+}
+
+static void
+after_recomputing(const subject *of) {
+  short_of_memory(of, OCT_PREEMPT_RECOMPUTE, 0);
+}
+
+static void
+after_offloading(const subject *of) {
+  short_of_memory(of, OCT_PREEMPT_OFFLOAD, 40);
+}
+
+/* On a real clock, with a thread that computes and one that drives. */
+static void
+in_company(const subject *of) {
+  scene s;
+  rig_request *goldens[3];
+  scene_open(&s, of, of->world->real);
+  s.config.max_num_batched_tokens = 48;
+  for (guint i = 0; i < 6; i++) {
+    if (i % 2 == 0)
+      goldens[i / 2] = ask_golden(&s, (oct_time)i * 2000000);
+    else
+      (void)ask_other(&s, i, 10 + 5 * i, (oct_time)i * 1000000);
+  }
+  scene_run(&s);
+  for (guint i = 0; i < 3; i++)
+    assert_golden(&s, goldens[i]);
+  scene_close(&s);
+}
+
+/* ---------------------------------------------------------------- sampling */
+
+static rig_request *
+ask_seeded(scene *s, guint64 seed, guint32 n, oct_time arrival_ns) {
+  rig_request *q = ask_golden(s, arrival_ns);
+  q->params.seed = seed;
+  q->params.n = n;
+  q->params.temperature = 0.9f;
+  q->params.top_p = 0.95f;
+  q->params.top_k = 50;
+  q->params.repetition_penalty = 1.1f;
+  q->params.frequency_penalty = 0.2f;
+  return q;
+}
+
+/* Three choices: alone, among others, preempted, in another order; and other seeds give others. */
+static void
+seeds_decide(const subject *of) {
+  scene alone, among;
+  scene_open(&alone, of, of->world->usual);
+  rig_request *wanted = ask_seeded(&alone, 77, 3, 0);
+  scene_run(&alone);
+  scene_open(&among, of, of->world->usual);
+  for (guint32 g = 0; g < among.config.instance.memory.n_groups; g++)
+    among.config.instance.memory.groups[g].n_device = 18;
+  among.config.max_num_batched_tokens = 20;
+  (void)ask_other(&among, 3, 33, 0);
+  rig_request *other = ask_seeded(&among, 78, 3, 0);
+  rig_request *same = ask_seeded(&among, 77, 3, 1000000);
+  (void)ask_other(&among, 4, 12, 2000000);
+  scene_run(&among);
+  g_assert_cmpuint(among.r.stats[0].preemptions, >, 0);
+  for (guint32 c = 0; c < 3; c++) {
+    assert_same(wanted, same, c);
+    g_assert_cmpuint(wanted->tokens[c]->len, ==, GOLDEN_GENERATED);
+    g_assert_true(memcmp(other->tokens[c]->data, same->tokens[c]->data,
+                         GOLDEN_GENERATED * sizeof(guint32)) != 0);
+  }
+  g_assert_true(memcmp(wanted->tokens[0]->data, wanted->tokens[1]->data,
+                       GOLDEN_GENERATED * sizeof(guint32)) != 0);
+  scene_close(&among);
+  scene_close(&alone);
+}
+
+/* ---------------------------------------------------------------- the list */
+
+typedef struct golden_test {
+  subject of;
+  void (*fn)(const subject *of);
+} golden_test;
+
+static gboolean
+has_gpu(void) {
+  g_autoptr(GError) error = NULL;
+  oct_world *world = oct_backend_world_new("cuda", &error);
+  oct_world_free(world);
+  return world != NULL;
+}
+
+static void
+run_test(gconstpointer data) {
+  const golden_test *t = data;
+  g_autoptr(GError) error = NULL;
+  golden g;
+  if (t->of.world->needs_gpu && !has_gpu()) {
+    g_test_skip("no GPU");
+    return;
+  }
+  golden_open(&g, t->of.name);
+  gboolean legal = oct_parallel_check(g.spec, &t->of.world->parallel, &error);
+  golden_close(&g);
+  if (legal)
+    t->fn(&t->of);
+  else
+    g_test_skip(error->message);
+}
+
+static void
+add(const golden_world *world, const char *name, const char *claim, void (*fn)(const subject *of)) {
+  golden_test *t = g_new(golden_test, 1);
+  *t = (golden_test){{world, name}, fn};
+  g_autofree char *path = g_strdup_printf("%s/%s/%s", world->prefix, name, claim);
+  g_test_add_data_func_full(path, t, run_test, g_free);
+}
+
+void
+golden_engine_add(const golden_world *world) {
+  for (const char *const *name = golden_names; *name != NULL; name++) {
+    add(world, *name, "in-chunks", in_chunks);
+    add(world, *name, "from-the-prefix-cache", from_the_prefix_cache);
+    add(world, *name, "after-recomputing", after_recomputing);
+    add(world, *name, "after-offloading", after_offloading);
+    add(world, *name, "in-company", in_company);
+  }
+  add(world, "qwen3-moe", "seeds-decide", seeds_decide);
+}
