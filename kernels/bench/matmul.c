@@ -1,0 +1,178 @@
+/* Matrix products of the shapes that models have, by rows; those of experts. */
+#include "kernels/bench/bench.h"
+
+#include <stdlib.h>
+
+#define SETS_MAX 64
+
+static oct_cuda_matmul products[SETS_MAX];
+
+static int
+call_product(const bench *b, void *context, unsigned set) {
+  (void)context;
+  return oct_cuda_multiply(&b->queue, b->blas, &products[set]);
+}
+
+static const char *const format_names[] = {"f32", "bf16", "fp8", "fp8 block", "mxfp4", "int4"};
+static const char *const path_names[] = {"auto", "blas", "skinny", "tile"};
+
+static double
+weight_bytes(oct_cuda_format format, double n) {
+  static const double bytes[] = {4, 2, 1, 1 + 4.0 / 16384, 0.5 + 1.0 / 32, 0.5 + 3.0 / 128};
+  return bytes[format] * n;
+}
+
+/* n matrices of a format. */
+static oct_cuda_matrix
+make_weight(const bench *b, oct_cuda_format format, size_t n, uint32_t rows, uint32_t columns) {
+  size_t size = n * rows * columns;
+  oct_cuda_matrix w = {.format = format, .rows = rows, .columns = columns};
+  switch (format) {
+  case OCT_CUDA_MATRIX_F32:
+  case OCT_CUDA_MATRIX_BF16:
+    w.data = bench_random(b, format == OCT_CUDA_MATRIX_F32 ? OCT_CUDA_F32 : OCT_CUDA_BF16, size, 1);
+    break;
+  case OCT_CUDA_MATRIX_FP8:
+  case OCT_CUDA_MATRIX_FP8_BLOCK:
+    w.data = bench_random(b, OCT_CUDA_FP8, size, 4);
+    w.scales = bench_random(b, OCT_CUDA_F32, n * ((rows + 127) / 128) * ((columns + 127) / 128), 1);
+    break;
+  case OCT_CUDA_MATRIX_MXFP4:
+    w.data = bench_bytes(b, size / 2, 0, 255);
+    w.scales = bench_bytes(b, size / 32, 118, 126);
+    break;
+  case OCT_CUDA_MATRIX_INT4:
+    w.data = bench_bytes(b, size / 2, 0, 255);
+    w.scales = bench_bytes(b, size / 64, 0x20, 0x28);
+    w.zeros = bench_bytes(b, size / 128, 0, 15);
+    break;
+  }
+  return w;
+}
+
+static void
+run_product(bench *b, const char *shape, uint32_t m, uint32_t rows, uint32_t columns,
+            oct_cuda_format format, oct_cuda_path path) {
+  bench_item item = {.rate = b->bf16_rate, .call = call_product};
+  snprintf(item.name, sizeof item.name, "product %s %s %u x %u x %u, %s", shape,
+           format_names[format], m, rows, columns, path_names[path]);
+  if (!bench_wants(b, item.name))
+    return;
+  double elements = (double)rows * columns;
+  item.bytes = weight_bytes(format, elements) + 2.0 * m * ((double)columns + rows);
+  item.flops = 2 * elements * m;
+  item.sets = bench_sets(item.bytes);
+  item.calls = item.sets * (1 + 8 / item.sets);
+  for (unsigned i = 0; i < item.sets; i++)
+    products[i] = (oct_cuda_matmul){.weight = make_weight(b, format, 1, rows, columns),
+                                    .path = path,
+                                    .x_type = OCT_CUDA_BF16,
+                                    .y_type = OCT_CUDA_BF16,
+                                    .m = m,
+                                    .x = bench_random(b, OCT_CUDA_BF16, (size_t)m * columns, 1),
+                                    .x_stride = columns,
+                                    .y = bench_room((size_t)m * rows * 2),
+                                    .y_stride = rows};
+  bench_run(b, &item);
+  bench_free_all();
+}
+
+/* ---------------------------------------------------------------- experts */
+
+static oct_cuda_expert_matmul experts[SETS_MAX];
+
+static int
+call_experts(const bench *b, void *context, unsigned set) {
+  (void)context;
+  return oct_cuda_expert_multiply(&b->queue, &experts[set]);
+}
+
+/* Random experts for n tokens; bytes count those that were chosen. */
+static uint32_t
+make_pairs(const bench *b, oct_cuda_pairs *pairs, uint32_t n, uint32_t top_k, uint32_t n_experts) {
+  uint32_t *chosen = calloc((size_t)n * top_k + n_experts, sizeof *chosen), distinct = 0;
+  uint32_t *seen = chosen + (size_t)n * top_k;
+  for (uint32_t i = 0; i < n * top_k; i++) {
+    bool again;
+    do {
+      again = false;
+      chosen[i] = (uint32_t)rand() % n_experts;
+      for (uint32_t k = i / top_k * top_k; k < i; k++)
+        again |= chosen[k] == chosen[i];
+    } while (again);
+    distinct += seen[chosen[i]]++ == 0;
+  }
+  *pairs = (oct_cuda_pairs){.n = n,
+                            .top_k = top_k,
+                            .n_experts = n_experts,
+                            .n_local = n_experts,
+                            .experts = bench_copy(chosen, (size_t)n * top_k * 4),
+                            .starts = bench_room((n_experts + 1) * 4),
+                            .pair_of = bench_room((size_t)n * top_k * 4),
+                            .row_of = bench_room((size_t)n * top_k * 4)};
+  bench_check(oct_cuda_sort_pairs(&b->queue, pairs), "sort");
+  free(chosen);
+  return distinct;
+}
+
+static void
+run_experts(bench *b, uint32_t n, uint32_t n_experts, uint32_t top_k, uint32_t rows,
+            uint32_t columns, oct_cuda_format format) {
+  bench_item item = {.rate = b->bf16_rate, .call = call_experts};
+  snprintf(item.name, sizeof item.name, "experts %s, %u tokens, %u of %u, %u x %u",
+           format_names[format], n, top_k, n_experts, rows, columns);
+  if (!bench_wants(b, item.name))
+    return;
+  oct_cuda_pairs pairs;
+  uint32_t distinct = make_pairs(b, &pairs, n, top_k, n_experts);
+  double elements = (double)rows * columns;
+  item.bytes =
+      weight_bytes(format, elements) * distinct + 2.0 * n * top_k * ((double)columns + rows);
+  item.flops = 2 * elements * n * top_k;
+  item.sets = bench_sets(item.bytes);
+  if (item.sets > 16)
+    item.sets = 16;
+  item.calls = item.sets * (1 + 8 / item.sets);
+  for (unsigned i = 0; i < item.sets; i++)
+    experts[i] =
+        (oct_cuda_expert_matmul){.type = OCT_CUDA_BF16,
+                                 .weight = make_weight(b, format, n_experts, rows, columns),
+                                 .pairs = &pairs,
+                                 .gather = true,
+                                 .x = bench_random(b, OCT_CUDA_BF16, (size_t)n * columns, 1),
+                                 .x_stride = columns,
+                                 .y = bench_room((size_t)n * top_k * rows * 2),
+                                 .y_stride = rows};
+  bench_run(b, &item);
+  bench_free_all();
+}
+
+void
+bench_matmul(bench *b) {
+  static const struct {
+    const char *name;
+    uint32_t rows, columns;
+  } shapes[] = {
+      {"qkv", 6144, 4096}, {"o", 4096, 4096}, {"gate+up", 28672, 4096}, {"down", 4096, 14336}};
+  static const uint32_t rows[] = {1, 4, 8, 16, 32, 64, 128, 256};
+  for (unsigned s = 0; s < sizeof shapes / sizeof *shapes; s++)
+    for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
+      run_product(b, shapes[s].name, rows[i], shapes[s].rows, shapes[s].columns,
+                  OCT_CUDA_MATRIX_BF16, OCT_CUDA_PATH_BLAS);
+      if (rows[i] <= 64)
+        run_product(b, shapes[s].name, rows[i], shapes[s].rows, shapes[s].columns,
+                    OCT_CUDA_MATRIX_BF16, OCT_CUDA_PATH_SKINNY);
+    }
+  run_product(b, "gate+up", 4096, 28672, 4096, OCT_CUDA_MATRIX_BF16, OCT_CUDA_PATH_BLAS);
+  run_product(b, "gate+up", 4096, 28672, 4096, OCT_CUDA_MATRIX_BF16, OCT_CUDA_PATH_TILE);
+  for (int f = OCT_CUDA_MATRIX_FP8; f <= OCT_CUDA_MATRIX_INT4; f++) {
+    for (unsigned i = 0; i < 6; i++)
+      run_product(b, "gate+up", rows[i], 28672, 4096, (oct_cuda_format)f, OCT_CUDA_PATH_SKINNY);
+    run_product(b, "gate+up", 1024, 28672, 4096, (oct_cuda_format)f, OCT_CUDA_PATH_TILE);
+  }
+  static const uint32_t tokens[] = {1, 16, 64, 256, 2048};
+  for (unsigned i = 0; i < sizeof tokens / sizeof *tokens; i++) {
+    run_experts(b, tokens[i], 128, 8, 1536, 2048, OCT_CUDA_MATRIX_BF16);
+    run_experts(b, tokens[i], 32, 4, 5760, 2880, OCT_CUDA_MATRIX_MXFP4);
+  }
+}
