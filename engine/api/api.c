@@ -19,12 +19,11 @@ typedef struct route {
   const char *path; /* "/…/" at the end: and everything below */
   gboolean post;    /* else GET and HEAD */
   gboolean open;    /* without a key */
-  gboolean anthropic;
   void (*run)(oct_api *api, oct_http_exchange *x, const char *path);
 } route;
 
-static void
-run_plan(oct_api *api, oct_http_exchange *x, const oct_shape *shape, oct_plan_reader read) {
+void
+oct_api_run_plan(oct_api *api, oct_http_exchange *x, const oct_shape *shape, oct_plan_reader read) {
   const oct_http_request *request = oct_http_exchange_request(x);
   const oct_api_model model = oct_api_model_of(api);
   g_auto(oct_plan) plan;
@@ -39,13 +38,25 @@ run_plan(oct_api *api, oct_http_exchange *x, const oct_shape *shape, oct_plan_re
 static void
 run_chat(oct_api *api, oct_http_exchange *x, const char *path) {
   (void)path;
-  run_plan(api, x, &oct_chat_shape, oct_chat_read);
+  oct_api_run_plan(api, x, &oct_chat_shape, oct_chat_read);
 }
 
 static void
 run_completions(oct_api *api, oct_http_exchange *x, const char *path) {
   (void)path;
-  run_plan(api, x, &oct_completions_shape, oct_completions_read);
+  oct_api_run_plan(api, x, &oct_completions_shape, oct_completions_read);
+}
+
+static void
+run_messages(oct_api *api, oct_http_exchange *x, const char *path) {
+  (void)path;
+  oct_api_run_plan(api, x, &oct_messages_shape, oct_messages_read);
+}
+
+static void
+run_responses(oct_api *api, oct_http_exchange *x, const char *path) {
+  (void)path;
+  oct_api_run_plan(api, x, &oct_responses_shape, oct_responses_read);
 }
 
 #define GET  .post = FALSE
@@ -55,6 +66,13 @@ static const route routes[] = {
     {"/v1/completions", POST, .run = run_completions},
     {"/v1/models", GET, .run = oct_api_run_models},
     {"/v1/models/", GET, .run = oct_api_run_model},
+    {"/v1/messages", POST, .run = run_messages},
+    {"/v1/messages/count_tokens", POST, .run = oct_api_run_count_tokens},
+    {"/v1/responses", POST, .run = run_responses},
+    {"/v1/embeddings", POST, .run = oct_api_run_embeddings},
+    {"/tokenize", POST, .run = oct_api_run_tokenize},
+    {"/detokenize", POST, .run = oct_api_run_detokenize},
+    {"/tokenizer_info", GET, .run = oct_api_run_tokenizer_info},
     {"/health", GET, .open = TRUE, .run = oct_api_run_health},
     {"/livez", GET, .open = TRUE, .run = oct_api_run_livez},
     {"/readyz", GET, .open = TRUE, .run = oct_api_run_readyz},
@@ -196,12 +214,15 @@ on_request(void *user, oct_http_exchange *x) {
 static void
 on_gone(void *user, oct_http_exchange *x, oct_http_gone why) {
   oct_api *api = user;
-  oct_job *job = oct_http_exchange_user(x);
+  const oct_job_kind *kind = oct_http_exchange_user(x);
   (void)why;
-  if (job != NULL)
-    oct_job_gone(job);
-  else
-    oct_api_log(api, x, 499);
+  if (kind != NULL && *kind == OCT_JOB_GENERATES) {
+    oct_job_gone(oct_http_exchange_user(x));
+    return;
+  }
+  if (kind != NULL)
+    ((oct_side_job *)oct_http_exchange_user(x))->x = NULL;
+  oct_api_log(api, x, 499);
 }
 
 oct_http_handler
@@ -263,7 +284,9 @@ oct_api_model_of(const oct_api *api) {
                          .renderer = api->config.renderer,
                          .no_chat = api->no_chat,
                          .family = api->config.family,
-                         .n_tokens = api->config.n_tokens,
+                         .n_tokens = api->config.n_tokens > 0 || tokenizer == NULL
+                                         ? api->config.n_tokens
+                                         : oct_tokenizer_n_tokens(tokenizer),
                          .context = oct_service_max_model_len(api->config.service),
                          .now_s = api->config.unix_s(api->config.clock)};
 }

@@ -40,8 +40,8 @@ typedef struct oct_api_config {
   const oct_chat_renderer *renderer; /* borrowed; NULL: no chat, and `no_chat` says why */
   const char *no_chat;               /* copied; may be NULL */
   oct_parse_family family;           /* oct_api_parse_family() */
-  guint32 n_tokens;                  /* of the model's vocabulary */
-  const char *const *keys;           /* [n_keys] --api-key; only their digests are kept */
+  guint32 n_tokens;        /* of the model's vocabulary; 0: as many as the tokenizer has */
+  const char *const *keys; /* [n_keys] --api-key; only their digests are kept */
   guint n_keys;
   const char *version;           /* of Octet; copied */
   gint64 (*unix_s)(void *clock); /* seconds since 1970: `created`, dates in templates */

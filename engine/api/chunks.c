@@ -2,6 +2,8 @@
  */
 #include "engine/api/internal.h"
 
+#include "engine/api/json-in.h"
+
 /* Every chunk of a job begins with the same text, which is written once. */
 oct_out
 oct_chunk_open(oct_job *job) {
@@ -49,6 +51,36 @@ oct_chunk_fail(oct_job *job, const oct_api_fault *fault) {
   g_string_append(job->out, "data: ");
   oct_api_fault_write(fault, job->out);
   g_string_append(job->out, "\n\ndata: [DONE]\n\n");
+}
+
+oct_out
+oct_event_open(oct_job *job, const char *name) {
+  g_string_append_printf(job->out, "event: %s\ndata: ", name);
+  oct_out json = OCT_OUT_INIT(job->out);
+  oct_out_open(&json, '{');
+  oct_out_put_string(&json, "type", name);
+  return json;
+}
+
+void
+oct_event_close(oct_job *job, oct_out *json) {
+  oct_out_close(json, '}');
+  g_string_append(job->out, "\n\n");
+}
+
+void
+oct_item_put_input(const oct_item *item, oct_out *json) {
+  g_auto(oct_api_fault) fault = {.status = 0};
+  json_t *object = oct_json_read_object(item->text->str, item->text->len, 0, &fault);
+  if (object != NULL)
+    oct_out_raw(json, item->text->str, item->text->len);
+  else {
+    oct_out_open(json, '{');
+    if (item->text->len > 0)
+      oct_out_put_text(json, "arguments", item->text->str, item->text->len);
+    oct_out_close(json, '}');
+  }
+  g_clear_pointer(&object, json_decref);
 }
 
 oct_out

@@ -10,6 +10,7 @@
 
 typedef struct oct_job oct_job;
 typedef struct oct_choice oct_choice;
+typedef struct oct_shape oct_shape;
 
 struct oct_api {
   oct_api_config config;
@@ -38,6 +39,20 @@ void oct_api_respond_fault(oct_api *api, oct_http_exchange *x, const oct_api_fau
                            gboolean anthropic);
 void oct_api_log(oct_api *api, const oct_http_exchange *x, guint status);
 
+/* A short answer's body, begun: api->scratch. */
+oct_out oct_api_body(oct_api *api);
+/* Reads the body with `read`, and generates or refuses. */
+void oct_api_run_plan(oct_api *api, oct_http_exchange *x, const oct_shape *shape,
+                      oct_plan_reader read);
+
+/* An exchange's user is one of these, by its first member. */
+typedef enum oct_job_kind { OCT_JOB_GENERATES, OCT_JOB_SIDE } oct_job_kind;
+/* Work on a text thread, which goes on when the client leaves: then `x` becomes NULL. */
+typedef struct oct_side_job {
+  oct_job_kind kind;
+  oct_http_exchange *x;
+} oct_side_job;
+
 /* --- jobs: a request that generates ------------------------------------------------------------
  */
 
@@ -47,6 +62,15 @@ typedef struct oct_call {
   GString *arguments; /* NULL while streaming */
 } oct_call;
 
+/* A part of an answer, in order: text, reasoning, or a call, for shapes that have blocks. */
+typedef struct oct_item {
+  oct_parse_kind kind;  /* CONTENT, REASONING or CALL */
+  GString *text;        /* of a call its arguments */
+  const oct_call *call; /* NULL: no call */
+  guint index;          /* in the answer */
+  gboolean ended;
+} oct_item;
+
 /* One choice of one prompt: what came of it so far. */
 struct oct_choice {
   oct_job *job;
@@ -55,6 +79,7 @@ struct oct_choice {
   oct_parser *parser;           /* NULL: text is text */
   GString *content, *reasoning; /* whole answers; NULL while streaming */
   GPtrArray *calls;             /* oct_call */
+  GPtrArray *items;             /* oct_item; for shapes with blocks, streaming or not */
   gboolean has_content;         /* also when streaming */
   gboolean in_reasoning;
   guint32 reasoning_tokens, output_tokens;
@@ -65,25 +90,41 @@ struct oct_choice {
   guint offset;                                     /* completions: characters so far */
   gboolean echoed, started, finished;
   oct_generation_finish finish;
-  void *state; /* the shape's; freed with g_free() */
+  GArray *vector; /* float; of embeddings */
+  void *state;    /* the shape's; freed with g_free() */
 };
 
 /* How an endpoint writes its answers. `out` of the job is the buffer of what is written next. */
-typedef struct oct_shape {
+struct oct_shape {
   /* Streams. Each appends whole frames to job->out. */
   void (*begin)(oct_job *job);
   void (*event)(oct_choice *choice, const oct_parse_event *event);
   void (*finish)(oct_choice *choice);
   void (*end)(oct_job *job);
   void (*fail)(oct_job *job, const oct_api_fault *fault);
+  /* Instead of event(), for shapes with blocks (`items`). */
+  void (*item_begin)(oct_choice *choice, const oct_item *item);
+  void (*item_text)(oct_choice *choice, const oct_item *item, const char *text, gsize size);
+  void (*item_end)(oct_choice *choice, const oct_item *item);
+  gboolean items;
   /* Whole answers: appends the body. */
   void (*whole)(oct_job *job);
   gboolean chat_logprobs; /* else those of completions */
   gboolean anthropic;     /* errors */
+  /* Before whole(), may be NULL: FALSE with a fault where the answer cannot be what was asked. */
+  gboolean (*check)(oct_job *job, oct_api_fault *fault);
+  gboolean vectors; /* pooled, not generated */
   const char *id_prefix, *object, *chunk;
-} oct_shape;
+};
+
+/* Frames with a name: event: NAME, and data: a value that begins with "type": NAME. */
+oct_out oct_event_open(oct_job *job, const char *name);
+void oct_event_close(oct_job *job, oct_out *json); /* closes the object too */
+/* A call's arguments as a JSON object; {"arguments": text} where they are none. */
+void oct_item_put_input(const oct_item *item, oct_out *json);
 
 struct oct_job {
+  oct_job_kind kind; /* first */
   oct_api *api;
   oct_http_exchange *x; /* NULL once answered or left */
   const oct_shape *shape;
@@ -103,8 +144,9 @@ struct oct_job {
   guint64 prompt_tokens, cached_tokens; /* of the prompts that are known, that have ended */
   oct_generation_end times;             /* over all prompts: the first beginnings, the last ends */
   gint64 wrote_ns;
-  GList link;  /* in api->streams */
-  void *state; /* the shape's; freed with g_free() */
+  guint n_events; /* responses: sequence_number */
+  GList link;     /* in api->streams */
+  void *state;    /* the shape's; freed with g_free() */
 };
 
 /* Makes a job of a plan, which it takes and empties, submits it, and answers when it is done. The
@@ -160,7 +202,8 @@ void oct_api_token_text(const oct_api *api, guint32 id, GString *out);
 /* --- endpoints ---------------------------------------------------------------------------------
  */
 
-extern const oct_shape oct_chat_shape, oct_completions_shape;
+extern const oct_shape oct_chat_shape, oct_completions_shape, oct_embeddings_shape,
+    oct_messages_shape, oct_responses_shape;
 
 /* Each answers the exchange; `path` in the one spelling (keys.h). */
 #define OCT_API_RUN(name)                                                                          \
@@ -174,5 +217,10 @@ OCT_API_RUN(ping);
 OCT_API_RUN(version);
 OCT_API_RUN(load);
 OCT_API_RUN(metrics);
+OCT_API_RUN(tokenize);
+OCT_API_RUN(detokenize);
+OCT_API_RUN(tokenizer_info);
+OCT_API_RUN(embeddings);
+OCT_API_RUN(count_tokens);
 
 #endif

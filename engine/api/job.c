@@ -33,13 +33,22 @@ free_string(GString *string) {
 }
 
 static void
+free_item(gpointer data) {
+  oct_item *item = data;
+  g_string_free(item->text, TRUE);
+  g_free(item);
+}
+
+static void
 free_choice(oct_choice *c) {
   oct_parser_free(c->parser);
+  g_ptr_array_unref(c->items);
   g_ptr_array_unref(c->calls);
   GString *strings[] = {c->content,        c->reasoning, c->logprobs, c->tokens,
                         c->token_logprobs, c->top,       c->offsets,  c->ids};
   for (guint i = 0; i < G_N_ELEMENTS(strings); i++)
     free_string(strings[i]);
+  g_clear_pointer(&c->vector, g_array_unref);
   g_free(c->state);
 }
 
@@ -122,6 +131,11 @@ fail(oct_job *job, const oct_api_fault *fault) {
 static void
 succeed(oct_job *job) {
   if (!job->plan.sampling.stream) {
+    g_auto(oct_api_fault) fault = {.status = 0};
+    if (job->shape->check != NULL && !job->shape->check(job, &fault)) {
+      fail(job, &fault);
+      return;
+    }
     job->shape->whole(job);
     oct_api_respond_json(job->api, job->x, 200, job->out);
   } else {
@@ -182,6 +196,43 @@ add_call(oct_choice *c, const oct_parse_event *e) {
   g_ptr_array_add(c->calls, call);
 }
 
+/* Ends the last item. */
+static void
+end_item(oct_choice *c) {
+  oct_item *last = c->items->len > 0 ? g_ptr_array_index(c->items, c->items->len - 1) : NULL;
+  if (last == NULL || last->ended)
+    return;
+  last->ended = TRUE;
+  if (c->job->plan.sampling.stream)
+    c->job->shape->item_end(c, last);
+}
+
+static void
+take_item(oct_choice *c, const oct_parse_event *e) {
+  const oct_shape *shape = c->job->shape;
+  gboolean stream = c->job->plan.sampling.stream;
+  oct_item *last = c->items->len > 0 ? g_ptr_array_index(c->items, c->items->len - 1) : NULL;
+  gboolean of_call = e->kind == OCT_PARSE_ARGUMENTS || e->kind == OCT_PARSE_CALL_END;
+  oct_parse_kind kind = of_call ? OCT_PARSE_CALL : e->kind;
+  if (e->kind == OCT_PARSE_CALL || last == NULL || last->ended || last->kind != kind) {
+    end_item(c);
+    last = g_new0(oct_item, 1);
+    *last = (oct_item){.kind = kind, .text = g_string_new(NULL), .index = c->items->len};
+    if (kind == OCT_PARSE_CALL)
+      last->call = g_ptr_array_index(c->calls, c->calls->len - 1);
+    g_ptr_array_add(c->items, last);
+    if (stream)
+      shape->item_begin(c, last);
+  }
+  if (e->size > 0) {
+    g_string_append_len(last->text, e->text, (gssize)e->size);
+    if (stream)
+      shape->item_text(c, last, e->text, e->size);
+  }
+  if (e->kind == OCT_PARSE_CALL_END)
+    end_item(c);
+}
+
 static void
 on_event(gpointer data, const oct_parse_event *e) {
   oct_choice *c = data;
@@ -196,7 +247,9 @@ on_event(gpointer data, const oct_parse_event *e) {
     c->has_content = TRUE;
   if (e->kind == OCT_PARSE_CALL)
     add_call(c, e);
-  if (plan->sampling.stream)
+  if (c->job->shape->items)
+    take_item(c, e);
+  else if (plan->sampling.stream)
     c->job->shape->event(c, e);
   else
     keep_event(c, e);
@@ -299,6 +352,8 @@ on_finished(void *user, oct_generation *generation, const oct_generation_finish 
     oct_parser_finish(c->parser);
   c->finished = TRUE;
   c->finish = *finish;
+  if (job->shape->items)
+    end_item(c);
   if (!job->begun)
     return;
   job->shape->finish(c);
@@ -313,6 +368,14 @@ on_prompt_logprobs(void *user, oct_generation *generation, guint32 first,
   const guint32 *ids = oct_generation_prompt(generation, &n_prompt);
   oct_assert(first + n <= n_prompt);
   oct_job_add_prompt_logprobs(job, prompt_of(job, generation), first, logprobs, n, ids);
+}
+
+static void
+on_pooled(void *user, oct_generation *generation, const float *values, guint32 n) {
+  oct_job *job = user;
+  GArray *vector = g_array_sized_new(FALSE, FALSE, sizeof(float), n);
+  g_array_append_vals(vector, values, n);
+  job->choices[prompt_of(job, generation)].vector = vector;
 }
 
 static void
@@ -350,6 +413,7 @@ init_choice(oct_job *job, guint index) {
   c->index = index;
   c->prompt = index / (guint)plan->sampling.n;
   c->calls = g_ptr_array_new_with_free_func(free_call);
+  c->items = g_ptr_array_new_with_free_func(free_item);
   c->in_reasoning = plan->begins_in_thinking;
   if (!plan->sampling.stream) {
     c->content = g_string_new(NULL);
@@ -429,9 +493,11 @@ fill_sampling(const oct_plan *plan, oct_generation_params *params) {
     prompt_logprobs = MAX(prompt_logprobs, s->logprobs);
   /* Where only the tokens' own are wanted, one more comes with them. */
   r->n_prompt_logprobs = prompt_logprobs < 0 ? 0 : (guint8)MAX(prompt_logprobs, 1);
-  if (s->seed >= 0) {
+  /* Greedy sampling draws nothing. Simulated backends do all the same, and with one seed for all
+   * they too say the same to the same prompt. */
+  if (s->seed >= 0 || s->temperature <= 0) {
     params->seeded = TRUE;
-    r->seed = (guint64)s->seed;
+    r->seed = (guint64)MAX(s->seed, 0);
   }
   params->n_logprobs = (int)s->logprobs;
   params->include_stop = s->include_stop_str_in_output;
@@ -451,6 +517,7 @@ submit_one(oct_job *job, guint at, oct_api_fault *fault) {
   static const oct_generation_listener listener = {.delta = on_delta,
                                                    .finished = on_finished,
                                                    .prompt_logprobs = on_prompt_logprobs,
+                                                   .pooled = on_pooled,
                                                    .ended = on_ended};
   oct_plan *plan = &job->plan;
   oct_plan_prompt *prompt = &g_array_index(plan->prompts, oct_plan_prompt, at);
@@ -464,6 +531,9 @@ submit_one(oct_job *job, guint at, oct_api_fault *fault) {
     if (params.stops == NULL)
       return oct_api_refuse_error(fault, "stop", error);
   }
+  if (job->shape->vectors)
+    params.sampling.pooling =
+        job->api->config.pooling == OCT_API_POOL_MEAN ? OCT_POOLING_MEAN : OCT_POOLING_LAST;
   params.plain = plan->plain;
   params.keep_special = keeps_special(plan);
   params.sampling.salt = oct_api_salt(job->api, plan->sampling.cache_salt);

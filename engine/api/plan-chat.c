@@ -261,7 +261,7 @@ read_kwargs(const oct_plan_chat *chat, oct_chat_options *options, oct_api_fault 
   if (chat->template_kwargs != NULL &&
       !oct_fields_read(chat->template_kwargs, "chat_template_kwargs.", &table, 1, fault))
     return FALSE;
-  options->no_thinking = !kwargs.enable_thinking || !kwargs.thinking;
+  options->no_thinking = chat->no_thinking || !kwargs.enable_thinking || !kwargs.thinking;
   options->variables = chat->template_kwargs;
   options->effort = chat->effort != NULL ? chat->effort : kwargs.reasoning_effort;
   return TRUE;

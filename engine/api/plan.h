@@ -52,8 +52,11 @@ typedef struct oct_plan {
   gboolean no_reasoning; /* is not shown */
   gboolean metrics;      /* are part of the answer */
 
-  gboolean echo, batch; /* completions */
-  gboolean no_output;   /* completions: max_tokens 0; the one token made is not shown */
+  gboolean echo, batch;       /* completions */
+  gboolean token_strings;     /* tokenize */
+  gboolean base64, normalize; /* embeddings */
+  gint64 dimensions;          /* embeddings; -1: the model\'s own */
+  gboolean no_output;         /* completions: max_tokens 0; the one token made is not shown */
 } oct_plan;
 
 void oct_plan_init(oct_plan *plan);
@@ -87,7 +90,7 @@ typedef struct oct_plan_chat {
   const json_t *template_kwargs;
   const json_t *response_format; /* for templates that write it; in the shape of chat */
   const char *effort;            /* NULL: the model's own */
-  gboolean generation_prompt, continue_final;
+  gboolean generation_prompt, continue_final, no_thinking;
 } oct_plan_chat;
 
 /* Checks and renders a conversation into the plan's one prompt, and sets how the answer is read. */
@@ -101,6 +104,18 @@ typedef gboolean (*oct_plan_reader)(oct_plan *plan, const oct_api_model *model, 
                                     gsize size, oct_api_fault *fault);
 gboolean oct_completions_read(oct_plan *plan, const oct_api_model *model, const char *bytes,
                               gsize size, oct_api_fault *fault) G_GNUC_WARN_UNUSED_RESULT;
+gboolean oct_tokenize_read(oct_plan *plan, const oct_api_model *model, const char *bytes,
+                           gsize size, oct_api_fault *fault) G_GNUC_WARN_UNUSED_RESULT;
+gboolean oct_detokenize_read(oct_plan *plan, const oct_api_model *model, const char *bytes,
+                             gsize size, oct_api_fault *fault) G_GNUC_WARN_UNUSED_RESULT;
+gboolean oct_embeddings_read(oct_plan *plan, const oct_api_model *model, const char *bytes,
+                             gsize size, oct_api_fault *fault) G_GNUC_WARN_UNUSED_RESULT;
+gboolean oct_messages_read(oct_plan *plan, const oct_api_model *model, const char *bytes,
+                           gsize size, oct_api_fault *fault) G_GNUC_WARN_UNUSED_RESULT;
+gboolean oct_count_tokens_read(oct_plan *plan, const oct_api_model *model, const char *bytes,
+                               gsize size, oct_api_fault *fault) G_GNUC_WARN_UNUSED_RESULT;
+gboolean oct_responses_read(oct_plan *plan, const oct_api_model *model, const char *bytes,
+                            gsize size, oct_api_fault *fault) G_GNUC_WARN_UNUSED_RESULT;
 gboolean oct_chat_read(oct_plan *plan, const oct_api_model *model, const char *bytes, gsize size,
                        oct_api_fault *fault) G_GNUC_WARN_UNUSED_RESULT;
 

@@ -17,6 +17,12 @@ oct_api_log(oct_api *api, const oct_http_exchange *x, guint status) {
   api->config.log(api->config.user, line);
 }
 
+oct_out
+oct_api_body(oct_api *api) {
+  g_string_truncate(api->scratch, 0);
+  return (oct_out)OCT_OUT_INIT(api->scratch);
+}
+
 void
 oct_api_respond_json(oct_api *api, oct_http_exchange *x, guint status, const GString *body) {
   const oct_http_reply reply = {

@@ -3,12 +3,6 @@
 
 #include <string.h>
 
-static oct_out
-begin(oct_api *api) {
-  g_string_truncate(api->scratch, 0);
-  return (oct_out)OCT_OUT_INIT(api->scratch);
-}
-
 /* --- models ------------------------------------------------------------------------------------
  */
 
@@ -28,7 +22,7 @@ put_model(const oct_api *api, const char *name, oct_out *json) {
 void
 oct_api_run_models(oct_api *api, oct_http_exchange *x, const char *path) {
   (void)path;
-  oct_out json = begin(api);
+  oct_out json = oct_api_body(api);
   oct_out_open(&json, '{');
   oct_out_put_string(&json, "object", "list");
   oct_out_key(&json, "data");
@@ -42,15 +36,20 @@ oct_api_run_models(oct_api *api, oct_http_exchange *x, const char *path) {
 
 void
 oct_api_run_model(oct_api *api, oct_http_exchange *x, const char *path) {
+  const char *name = path + strlen("/v1/models/");
   const oct_api_model model = oct_api_model_of(api);
   g_auto(oct_plan) plan;
   g_auto(oct_api_fault) fault = {.status = 0};
+  /* A name that is a file's path has lost its first '/' in the one spelling of paths. */
+  for (guint i = 0; i < model.n_names; i++)
+    if (model.names[i][0] == '/' && g_str_equal(model.names[i] + 1, name))
+      name = model.names[i];
   oct_plan_init(&plan);
-  if (!oct_plan_model(&plan, &model, path + strlen("/v1/models/"), &fault)) {
+  if (!oct_plan_model(&plan, &model, name, &fault)) {
     oct_api_respond_fault(api, x, &fault, FALSE);
     return;
   }
-  oct_out json = begin(api);
+  oct_out json = oct_api_body(api);
   put_model(api, plan.model, &json);
   oct_api_respond_json(api, x, 200, api->scratch);
 }
@@ -82,7 +81,7 @@ oct_api_run_health(oct_api *api, oct_http_exchange *x, const char *path) {
   (void)path;
   oct_service_status status;
   oct_service_get_status(api->config.service, &status);
-  oct_out json = begin(api);
+  oct_out json = oct_api_body(api);
   oct_out_open(&json, '{');
   put_status(&status, &json);
   oct_out_put_int(&json, "running", status.running);
@@ -99,7 +98,7 @@ oct_api_run_health(oct_api *api, oct_http_exchange *x, const char *path) {
 void
 oct_api_run_livez(oct_api *api, oct_http_exchange *x, const char *path) {
   (void)path;
-  oct_out json = begin(api);
+  oct_out json = oct_api_body(api);
   oct_out_open(&json, '{');
   oct_out_put_string(&json, "status", "ok");
   oct_out_close(&json, '}');
@@ -111,7 +110,7 @@ oct_api_run_readyz(oct_api *api, oct_http_exchange *x, const char *path) {
   (void)path;
   oct_service_status status;
   oct_service_get_status(api->config.service, &status);
-  oct_out json = begin(api);
+  oct_out json = oct_api_body(api);
   oct_out_open(&json, '{');
   oct_out_put_bool(&json, "ready", status.ready);
   put_status(&status, &json);
@@ -130,7 +129,7 @@ oct_api_run_ping(oct_api *api, oct_http_exchange *x, const char *path) {
 void
 oct_api_run_version(oct_api *api, oct_http_exchange *x, const char *path) {
   (void)path;
-  oct_out json = begin(api);
+  oct_out json = oct_api_body(api);
   oct_out_open(&json, '{');
   oct_out_put_string(&json, "version", api->version);
   oct_out_close(&json, '}');
@@ -140,7 +139,7 @@ oct_api_run_version(oct_api *api, oct_http_exchange *x, const char *path) {
 void
 oct_api_run_load(oct_api *api, oct_http_exchange *x, const char *path) {
   (void)path;
-  oct_out json = begin(api);
+  oct_out json = oct_api_body(api);
   oct_out_open(&json, '{');
   oct_out_put_int(&json, "server_load", api->generating);
   oct_out_close(&json, '}');

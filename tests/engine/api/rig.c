@@ -117,7 +117,7 @@ dechunk(const char *at, GString *out) {
 
 /* FALSE while the answer is not whole. */
 static gboolean
-read_reply(const GString *bytes, gboolean closed, rig_reply *reply) {
+read_reply(const GString *bytes, gboolean closed, gboolean to_head, rig_reply *reply) {
   const char *end = strstr(bytes->str, "\r\n\r\n");
   if (end == NULL)
     return FALSE;
@@ -125,7 +125,9 @@ read_reply(const GString *bytes, gboolean closed, rig_reply *reply) {
   g_autofree char *head = g_strndup(bytes->str, (gsize)(end - bytes->str));
   g_autofree char *low = g_ascii_strdown(head, -1);
   const char *length = strstr(low, "\r\ncontent-length:");
-  if (strstr(low, "\r\ntransfer-encoding: chunked") != NULL) {
+  if (to_head) /* has no body */
+    g_string_truncate(body, 0);
+  else if (strstr(low, "\r\ntransfer-encoding: chunked") != NULL) {
     if (!dechunk(end + 4, body))
       return FALSE;
   } else {
@@ -164,7 +166,7 @@ rig_send(rig *r, const char *bytes) {
     if (n > 0)
       g_string_append_len(got, buffer, n);
     closed = closed || n == 0;
-    if (read_reply(got, closed, &reply))
+    if (read_reply(got, closed, g_str_has_prefix(bytes, "HEAD "), &reply))
       break;
     if (closed)
       break;
