@@ -32,6 +32,11 @@ text_at(const json_t *object, const char *name) {
   return json_is_string(value) ? json_string_value(value) : "";
 }
 
+static gboolean
+has_text(const json_t *object, const char *name) {
+  return json_string_length(json_object_get(object, name)) > 0;
+}
+
 static guint32
 count_at(const json_t *object, const char *name) {
   const json_t *value = json_object_get(object, name);
@@ -67,7 +72,7 @@ error_of(const json_t *root) {
 
 void
 oct_ask_error_text(const char *body, gsize n, char *message) {
-  json_t *root = json_loadb(body, n, 0, NULL);
+  json_t *root = json_loadb(body, n, JSON_ALLOW_NUL, NULL);
   const char *text = root != NULL ? error_of(root) : NULL;
   g_autofree char *raw = g_utf8_make_valid(body, (gssize)MIN(n, OCT_ASK_MESSAGE_MAX - 1));
   put_message(message, text != NULL ? text : g_strstrip(raw));
@@ -130,11 +135,15 @@ read_choice(oct_ask *a, const json_t *choice) {
   piece.reasoning = text_at(delta, "reasoning_content");
   if (*piece.reasoning == '\0')
     piece.reasoning = text_at(delta, "reasoning");
-  gboolean calls = json_array_size(json_object_get(delta, "tool_calls")) > 0;
+  /* By length: a text may begin with U+0000, which ends a string of C. */
+  gboolean says = is_chat ? has_text(delta, "content") || has_text(delta, "reasoning_content") ||
+                                has_text(delta, "reasoning")
+                          : has_text(choice, "text");
+  says |= json_array_size(json_object_get(delta, "tool_calls")) > 0;
   const char *reason = text_at(choice, "finish_reason");
   if (*reason != '\0')
     g_strlcpy(a->end.finish_reason, reason, sizeof a->end.finish_reason);
-  if (piece.n_tokens == 0 && *piece.text == '\0' && *piece.reasoning == '\0' && !calls)
+  if (piece.n_tokens == 0 && !says)
     return;
   piece.n_tokens = MAX(piece.n_tokens, 1);
   tell_piece(a, &piece);
@@ -156,7 +165,7 @@ on_event(void *user, const char *type, const char *data, gsize n) {
     return TRUE;
   }
   json_error_t where;
-  json_t *root = json_loadb(data, n, 0, &where);
+  json_t *root = json_loadb(data, n, JSON_ALLOW_NUL, &where);
   if (!json_is_object(root)) {
     json_decref(root);
     return fail(a, OCT_FAILURE_CONTENT, root == NULL ? where.text : "an event is no JSON object");

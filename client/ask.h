@@ -21,7 +21,7 @@
 /* A chunk that bears tokens. */
 typedef struct oct_ask_piece {
   gint64 at_ns;
-  const char *text, *reasoning; /* "" = none; borrowed for the call */
+  const char *text, *reasoning; /* "" = none; borrowed for the call; end at a U+0000 */
   guint32 n_tokens;             /* at least 1; more only where the server says so */
 } oct_ask_piece;
 

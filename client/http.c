@@ -471,16 +471,20 @@ oct_client_cancel(oct_client *c, oct_exchange *x) {
   finish(x, CURLE_ABORTED_BY_CALLBACK);
 }
 
-static void
+/* TRUE when there was one. */
+static gboolean
 tell_ends(oct_client *c) {
   int left;
+  gboolean any = FALSE;
   CURLMsg *message;
   while ((message = curl_multi_info_read(c->multi, &left)) != NULL) {
     char *private = NULL;
     CURLcode code = message->data.result;
     curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &private);
     finish((oct_exchange *)(void *)private, code);
+    any = TRUE;
   }
+  return any;
 }
 
 static void
@@ -516,7 +520,9 @@ act_when_due(oct_client *c) {
 void
 oct_client_poll(oct_client *c, gint64 until_ns) {
   struct epoll_event events[EVENTS_PER_TURN];
-  act_when_due(c); /* begins what was started since */
+  act_when_due(c); /* begins what was started since; some of it may have failed at once */
+  if (tell_ends(c))
+    return;
   arm(c, MIN(until_ns, c->curl_due_ns));
   gint64 before = oct_client_now_ns();
   int n = epoll_wait(c->epoll_fd, events, EVENTS_PER_TURN, -1);
@@ -530,7 +536,7 @@ oct_client_poll(oct_client *c, gint64 until_ns) {
       c->armed_ns = G_MAXINT64; /* it has fired and is not armed any more */
   }
   act_when_due(c);
-  tell_ends(c);
+  (void)tell_ends(c);
 }
 
 /* ---------------------------------------------------------------- a GET that waits */

@@ -33,6 +33,7 @@ static const row rows[] = {
     {"chat-role-is-no-token",
      DELTA("\"role\":\"assistant\",\"content\":\"\"") DELTA("\"content\":\"hi\"") DONE, 0, "hi/*1;",
      "", 1},
+    {"nul-is-text", TEXT("\\u0000") TEXT("a\\u0000") DONE, 0, "/*1;a/*1;", "", 2},
     {"reasoning", DELTA("\"reasoning_content\":\"hm\"") DELTA("\"reasoning\":\"so\"") DONE, 0,
      "/hm*1;/so*1;", "", 2},
     {"tool-calls", DELTA("\"tool_calls\":[{\"index\":0}]") DONE, 0, "/*1;", "", 1},

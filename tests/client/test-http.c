@@ -242,8 +242,9 @@ test_unix_socket(void) {
   g_autofree char *body = oct_client_get(client, "/v1/models", oct_client_now_ns() + LONG_NS, NULL);
   g_assert_true(g_str_has_prefix(body, "GET /v1/models HTTP/1.1\r\n"));
   canned_free(server);
+  /* Fails at once: nothing else will ever happen. */
   g_autoptr(GError) error = NULL;
-  g_assert_null(oct_client_get(client, "/v1/models", oct_client_now_ns() + LONG_NS, &error));
+  g_assert_null(oct_client_get(client, "/v1/models", G_MAXINT64, &error));
   g_assert_error(error, OCT_CLIENT_ERROR, OCT_CLIENT_ERROR_ANSWER);
   g_assert_nonnull(strstr(error->message, "connection refused"));
   oct_client_free(client);
