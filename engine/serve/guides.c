@@ -280,12 +280,24 @@ take_token(oct_guides *s, oct_generation *g, guint32 choice, guint32 token) {
 }
 
 static void
+only_ends(oct_guides *s) {
+  guint n;
+  const guint32 *ends = oct_tokenizer_ends(s->tokenizer, &n);
+  memset(s->mask, 0, s->n_words * sizeof(guint64));
+  for (guint i = 0; i < n; i++)
+    if (ends[i] < s->vocab_size)
+      s->mask[ends[i] / 32] |= 1u << ends[i] % 32;
+}
+
+static void
 answer_mask(oct_guides *s, oct_generation *g, guint32 choice, guint32 n_output) {
   struct oct_guided *guided = g->guided;
   if (guided->failed || n_output != guided->n_out[choice])
     return;
   GError *error = NULL;
-  if (!oct_guide_mask(guided->kept->guide, &guided->states[choice], s->mask, &error)) {
+  if (guided->states[choice].ended)
+    only_ends(s); /* ignore_eos: whole, and asked to go on */
+  else if (!oct_guide_mask(guided->kept->guide, &guided->states[choice], s->mask, &error)) {
     fail(s, g, error);
     return;
   }

@@ -132,6 +132,22 @@ test_faults(void) {
   serve_rig_clear(&r);
 }
 
+/* What is whole and asked to go on has nothing to say but its end. */
+static void
+test_ignore_eos(void) {
+  serve_rig r;
+  serve_ask *a;
+  serve_rig_one(&r, &a, "Hello");
+  constrain(a, OCT_CONSTRAINT_CHOICE, "[\"left\"]");
+  a->params.sampling.ignore_eos = TRUE;
+  a->params.sampling.max_tokens = 12;
+  serve_run(&r);
+  g_assert_no_error(a->error);
+  g_assert_cmpstr(a->choices[0].text->str, ==, "left");
+  g_assert_cmpuint(a->choices[0].ids->len, ==, 12);
+  serve_rig_clear(&r);
+}
+
 /* A hundred constraints, of which the service keeps some: those in use stay. */
 static void
 test_many(void) {
@@ -182,6 +198,7 @@ main(int argc, char **argv) {
   g_test_add_func("/serve/guided/what-cannot-be-is-400", test_refused);
   g_test_add_func("/serve/guided/fits-after-preemption", test_preempted);
   g_test_add_func("/serve/guided/fits-after-faults", test_faults);
+  g_test_add_func("/serve/guided/whole-and-asked-to-go-on", test_ignore_eos);
   g_test_add_func("/serve/guided/more-than-are-kept", test_many);
   g_test_add_func("/serve/guided/others-go-on", test_others_go_on);
   return g_test_run();
