@@ -20,23 +20,31 @@ refuse(GError **error, const char *format, ...) {
 /* ---------------------------------------------------------------- what is computed */
 
 gboolean
-oct_arithmetic_check(const oct_model_spec *spec, GError **error) {
-  if (spec->attn_res_block > 0)
-    return refuse(error, "%s: attention residuals are not computed", spec->name);
-  if (spec->activation == OCT_ACTIVATION_SITU)
-    return refuse(error, "%s: the activation SiTU is not computed", spec->name);
+oct_arithmetic_check_any(const oct_model_spec *spec, GError **error) {
   if (spec->numerics.rope_scaling == OCT_ROPE_SCALING_OTHER)
     return refuse(error, "%s: rope scaling of another kind than linear, llama3 or yarn",
                   spec->name);
   for (guint32 i = 0; i < spec->n_attention; i++) {
     const oct_attention_spec *a = &spec->attention[i];
     guint32 rotated = a->kind == OCT_ATTENTION_MLA ? a->qk_rope : a->head_dim;
-    if (a->output_gate)
-      return refuse(error, "%s: gated latent attention is not computed", spec->name);
     if (a->kind != OCT_ATTENTION_KDA && spec->rope_theta > 0 && rotated % 2 != 0)
       return refuse(error, "%s: rotary positions on %u elements, which is odd", spec->name,
                     rotated);
   }
+  return TRUE;
+}
+
+gboolean
+oct_arithmetic_check(const oct_model_spec *spec, GError **error) {
+  if (!oct_arithmetic_check_any(spec, error))
+    return FALSE;
+  if (spec->attn_res_block > 0)
+    return refuse(error, "%s: attention residuals are not computed", spec->name);
+  if (spec->activation == OCT_ACTIVATION_SITU)
+    return refuse(error, "%s: the activation SiTU is not computed", spec->name);
+  for (guint32 i = 0; i < spec->n_attention; i++)
+    if (spec->attention[i].output_gate)
+      return refuse(error, "%s: gated latent attention is not computed", spec->name);
   for (guint32 i = 0; i < spec->n_ffn; i++)
     if (spec->ffn[i].kind == OCT_FFN_LATENT_MOE)
       return refuse(error, "%s: experts on a latent are not computed", spec->name);
@@ -139,11 +147,12 @@ oct_arithmetic_frequencies(const oct_model_spec *spec, const oct_weight_map *map
 
 oct_glu_params
 oct_arithmetic_glu(const oct_model_spec *spec) {
+  static const oct_glu kinds[] = {[OCT_ACTIVATION_SWIGLU] = OCT_GLU_SWIGLU,
+                                  [OCT_ACTIVATION_SWIGLU_CLAMPED] = OCT_GLU_CLAMPED,
+                                  [OCT_ACTIVATION_SITU] = OCT_GLU_SITU};
   const oct_numerics *n = &spec->numerics;
-  gboolean clamped = spec->activation == OCT_ACTIVATION_SWIGLU_CLAMPED;
-  return (oct_glu_params){.kind = clamped ? OCT_GLU_CLAMPED : OCT_GLU_SWIGLU,
-                          .alpha = (float)n->glu_alpha,
-                          .limit = (float)n->glu_limit};
+  return (oct_glu_params){
+      .kind = kinds[spec->activation], .alpha = (float)n->glu_alpha, .limit = (float)n->glu_limit};
 }
 
 float

@@ -47,6 +47,16 @@ project_out(oct_cpu_forward *f, const oct_cpu_layer *l) {
   oct_forward_products(f, &out, 1);
 }
 
+/* A full-rank gate on what attention gives, by way of room.latent. */
+static void
+gate_out(oct_cpu_forward *f, const oct_cpu_layer *l) {
+  const oct_matrix *weight = &l->matrices[OCT_WEIGHT_ATTN_GATE];
+  oct_forward_product gate =
+      oct_forward_product_of(f, weight, NULL, f->room.normed, f->room.latent);
+  oct_forward_products(f, &gate, 1);
+  oct_ref_sigmoid_gate(f->room.mixed, f->room.latent, (gsize)f->m * weight->rows);
+}
+
 /* ---------------------------------------------------------------- grouped-query attention */
 
 typedef struct attention_loop {
@@ -238,6 +248,8 @@ oct_forward_latent(oct_cpu_forward *f, guint32 layer) {
                  f->m * ((a->n_heads + LATENT_HEADS - 1) / LATENT_HEADS));
     oct_team_run(f->team, values_item, &loop, a->n_heads);
   }
+  if (a->output_gate)
+    gate_out(f, l);
   project_out(f, l);
 }
 

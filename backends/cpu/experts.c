@@ -26,11 +26,12 @@ route_item(void *context, guint32 i, guint32 thread) {
                 f->room.weights + at, f->scratch[thread]);
 }
 
-/* Sorts the pairs by expert and gathers their inputs. */
+/* Sorts the pairs by expert and gathers their inputs, rows of x[m, width]. */
 static void
-sort_pairs(oct_cpu_forward *f, const oct_cpu_layer *l, guint32 layer) {
+sort_pairs(oct_cpu_forward *f, const oct_cpu_layer *l, guint32 layer, const float *x) {
   const oct_forward_room *r = &f->room;
-  guint32 n = l->ffn->n_experts, pairs = f->m * l->ffn->top_k, hidden = f->model->spec->hidden;
+  guint32 n = l->ffn->n_experts, pairs = f->m * l->ffn->top_k;
+  gsize width = oct_cpu_model_expert_width(f->model, l);
   memset(r->starts, 0, (n + 1) * sizeof *r->starts);
   for (guint32 p = 0; p < pairs; p++) {
     r->starts[r->experts[p] + 1]++;
@@ -42,8 +43,7 @@ sort_pairs(oct_cpu_forward *f, const oct_cpu_layer *l, guint32 layer) {
   for (guint32 p = 0; p < pairs; p++) {
     /* starts[e] runs ahead while the pairs are placed, and is set back below. */
     r->pair_of[p] = r->starts[r->experts[p]]++;
-    memcpy(r->pair_x + (gsize)r->pair_of[p] * hidden,
-           r->normed + (gsize)(p / l->ffn->top_k) * hidden, hidden * sizeof(float));
+    memcpy(r->pair_x + r->pair_of[p] * width, x + p / l->ffn->top_k * width, width * sizeof(float));
   }
   for (guint32 e = n; e > 0; e--)
     r->starts[e] = r->starts[e - 1];
@@ -98,20 +98,48 @@ expert_down_item(void *context, guint32 item, guint32 thread) {
   oct_ref_matmul(&call, first, MIN(OCT_FORWARD_ROWS, mlp.outer - first), f->scratch[thread]);
 }
 
+/* The weighted sum of a token's experts goes on top of the stream, or to room.latent. */
 static void
 add_pairs_item(void *context, guint32 i, guint32 thread) {
   const expert_loop *loop = context;
   const oct_forward_room *r = &loop->f->room;
-  guint32 top_k = loop->l->ffn->top_k, hidden = loop->f->model->spec->hidden;
-  float *x = r->x + (gsize)i * hidden, *sum = loop->f->scratch[thread];
-  memset(sum, 0, hidden * sizeof *sum);
+  gboolean latent = loop->l->ffn->kind == OCT_FFN_LATENT_MOE;
+  gsize width = oct_cpu_model_expert_width(loop->f->model, loop->l);
+  guint32 top_k = loop->l->ffn->top_k;
+  float *sum = latent ? r->latent + i * width : loop->f->scratch[thread];
+  memset(sum, 0, width * sizeof *sum);
   for (guint32 k = 0; k < top_k; k++) {
-    const float *y = r->pair_y + (gsize)r->pair_of[i * top_k + k] * hidden;
+    const float *y = r->pair_y + r->pair_of[i * top_k + k] * width;
     float weight = r->weights[i * top_k + k];
-    for (guint32 c = 0; c < hidden; c++)
+    for (gsize c = 0; c < width; c++)
       sum[c] += weight * y[c];
   }
-  oct_ref_add(x, sum, hidden);
+  if (!latent)
+    oct_ref_add(r->x + i * width, sum, width);
+}
+
+/* What experts on a latent read: a projection of the stream, in room.low. */
+static const float *
+project_latent(oct_cpu_forward *f, const oct_cpu_layer *l) {
+  oct_forward_product down = oct_forward_product_of(f, &l->matrices[OCT_WEIGHT_LATENT_DOWN], NULL,
+                                                    f->room.normed, f->room.low);
+  oct_forward_products(f, &down, 1);
+  return f->room.low;
+}
+
+/* The experts' sum, in room.latent and complete, through its norm and back on the stream. */
+static void
+add_latent(oct_cpu_forward *f, const oct_cpu_layer *l) {
+  guint32 width = l->ffn->latent;
+  float *sum = f->room.latent;
+  if (l->ffn->latent_norm)
+    oct_forward_norm(f, sum, l->vectors[OCT_WEIGHT_LATENT_NORM], width, width,
+                     (float)f->model->spec->rms_norm_eps, sum);
+  oct_forward_product up =
+      oct_forward_product_of(f, &l->matrices[OCT_WEIGHT_LATENT_UP], NULL, sum, f->room.mixed);
+  up.add_to = f->room.x;
+  up.add_stride = f->model->spec->hidden;
+  oct_forward_products(f, &up, 1);
 }
 
 /* qwen2-moe: a sigmoid of one product scales what the shared expert gives. */
@@ -143,7 +171,8 @@ oct_forward_experts(oct_cpu_forward *f, guint32 layer) {
       f, &l->matrices[OCT_WEIGHT_ROUTER], l->vectors[OCT_WEIGHT_ROUTER_BIAS], r->normed, r->logits);
   oct_forward_products(f, &router, 1);
   oct_team_run(f->team, route_item, &loop, f->m);
-  sort_pairs(f, l, layer);
+  gboolean latent = l->ffn->kind == OCT_FFN_LATENT_MOE;
+  sort_pairs(f, l, layer, latent ? project_latent(f, l) : r->normed);
   /* The experts that have pairs, listed over the chosen ones, which are not needed any more. */
   loop.used = r->experts;
   for (guint32 e = 0; e < l->ffn->n_experts; e++)
@@ -151,9 +180,11 @@ oct_forward_experts(oct_cpu_forward *f, guint32 layer) {
       loop.used[loop.n_used++] = e;
   loop.blocks = (l->ffn->moe_intermediate + OCT_FORWARD_ROWS - 1) / OCT_FORWARD_ROWS;
   oct_team_run(f->team, expert_gate_up_item, &loop, loop.n_used * loop.blocks);
-  loop.blocks = (f->model->spec->hidden + OCT_FORWARD_ROWS - 1) / OCT_FORWARD_ROWS;
+  loop.blocks = (oct_cpu_model_expert_width(f->model, l) + OCT_FORWARD_ROWS - 1) / OCT_FORWARD_ROWS;
   oct_team_run(f->team, expert_down_item, &loop, loop.n_used * loop.blocks);
   oct_team_run(f->team, add_pairs_item, &loop, f->m);
+  if (latent)
+    add_latent(f, l);
   if (l->ffn->shared_intermediate == 0)
     return;
   oct_mlp shared = oct_cpu_model_shared(f->model, l);

@@ -11,16 +11,18 @@
  * as many token-expert pairs. */
 typedef struct oct_forward_room {
   float *x;      /* [m, hidden]: the residual stream */
+  float *blocks; /* [blocks, m, hidden]: attention residuals: the stream before each block */
+  float *source; /* [m, hidden]: attention residuals: what a sub-layer reads */
   float *normed; /* [m, hidden] */
   float *q, *k, *v;
-  float *mixed;           /* what attention gives, before the output projection */
-  float *low;             /* low-rank inputs of projections; MLA: absorbed queries */
-  float *latent;          /* MLA: latent outputs; KDA: decays, then the output gate */
-  float *beta;            /* KDA: [m, heads] */
-  float *inner;           /* [m or pairs, 2 x inner width] */
-  float *angles;          /* [m, rope.dim] */
-  float *logits;          /* routers: [m, experts] */
-  float *pair_x, *pair_y; /* [pairs, hidden] */
+  float *mixed;  /* what attention gives, before the output projection */
+  float *low;    /* low-rank inputs of projections; MLA: absorbed queries; experts' latent */
+  float *latent; /* MLA: latent outputs; KDA: decays; then the output gate; sum over experts */
+  float *beta;   /* KDA: [m, heads] */
+  float *inner;  /* [m or pairs, 2 x inner width] */
+  float *angles; /* [m, rope.dim] */
+  float *logits; /* routers: [m, experts] */
+  float *pair_x, *pair_y; /* [pairs, width that experts work on] */
   float *weights;         /* [pairs], by token */
   guint32 *experts;       /* [pairs], by token */
   guint32 *pair_of;       /* [pairs], by token: where in pair_x and pair_y */
@@ -43,6 +45,7 @@ struct oct_cpu_forward {
   const oct_cpu_view *views;
   const oct_cpu_token *tokens;
   guint32 m;
+  guint32 n_blocks; /* rows of room.blocks so far */
 };
 
 /* Products over the tile's m tokens, their rows divided among the threads together. add_to (may be

@@ -126,23 +126,76 @@ oct_forward_dense(oct_cpu_forward *f, const oct_mlp *mlp, float *add_to) {
   oct_forward_products(f, &down, 1);
 }
 
+/* ---------------------------------------------------------------- attention residuals */
+
+typedef struct mix_loop {
+  oct_cpu_forward *f;
+  oct_residual_mix mix;
+} mix_loop;
+
+static guint32
+blocks_max(const oct_model_spec *spec) {
+  return spec->attn_res_block > 0
+             ? (spec->n_layers + spec->attn_res_block - 1) / spec->attn_res_block
+             : 0;
+}
+
+static void
+mix_item(void *context, guint32 i, guint32 thread) {
+  const mix_loop *loop = context;
+  oct_cpu_forward *f = loop->f;
+  gsize width = loop->mix.width, at = i * width;
+  const float *sources[OCT_MODEL_LAYERS_MAX + 1];
+  guint32 n = 0;
+  for (; n < f->n_blocks; n++)
+    sources[n] = f->room.blocks + n * (gsize)f->tile * width + at;
+  sources[n++] = f->room.x + at;
+  float *scratch = f->scratch[thread];
+  oct_ref_residual_mix(&loop->mix, sources, n, f->room.source + at, scratch + 2 * width, scratch);
+}
+
+/* What the next sub-layer reads: a mix of the stream and of what it was before each block, or the
+ * stream itself. */
+static const float *
+read_stream(oct_cpu_forward *f, const float *norm, const float *proj) {
+  const oct_model_spec *spec = f->model->spec;
+  if (f->n_blocks == 0)
+    return f->room.x;
+  mix_loop loop = {f, {norm, proj, spec->hidden, (float)spec->rms_norm_eps}};
+  oct_team_run(f->team, mix_item, &loop, f->m);
+  return f->room.source;
+}
+
+/* A block begins: the stream so far is kept, and a new one starts from nothing. */
+static void
+begin_block(oct_cpu_forward *f) {
+  gsize bytes = (gsize)f->m * f->model->spec->hidden * sizeof(float);
+  gsize at = (gsize)f->n_blocks++ * f->tile * f->model->spec->hidden;
+  memcpy(f->room.blocks + at, f->room.x, bytes);
+  memset(f->room.x, 0, bytes);
+}
+
 /* ---------------------------------------------------------------- layers */
 
 static void
 run_layer(oct_cpu_forward *f, guint32 layer) {
   const oct_cpu_layer *l = &f->model->layers[layer];
-  guint32 hidden = f->model->spec->hidden;
+  guint32 hidden = f->model->spec->hidden, block = f->model->spec->attn_res_block;
   float eps = (float)f->model->spec->rms_norm_eps;
-  oct_forward_norm(f, f->room.x, l->vectors[OCT_WEIGHT_ATTN_NORM], hidden, hidden, eps,
+  const float *stream =
+      read_stream(f, l->vectors[OCT_WEIGHT_ATTN_RES_NORM], l->vectors[OCT_WEIGHT_ATTN_RES_PROJ]);
+  oct_forward_norm(f, stream, l->vectors[OCT_WEIGHT_ATTN_NORM], hidden, hidden, eps,
                    f->room.normed);
+  if (block > 0 && layer % block == 0)
+    begin_block(f);
   if (l->attention->kind == OCT_ATTENTION_MLA)
     oct_forward_latent(f, layer);
   else if (l->attention->kind == OCT_ATTENTION_KDA)
     oct_forward_delta(f, layer);
   else
     oct_forward_attention(f, layer);
-  oct_forward_norm(f, f->room.x, l->vectors[OCT_WEIGHT_FFN_NORM], hidden, hidden, eps,
-                   f->room.normed);
+  stream = read_stream(f, l->vectors[OCT_WEIGHT_FFN_RES_NORM], l->vectors[OCT_WEIGHT_FFN_RES_PROJ]);
+  oct_forward_norm(f, stream, l->vectors[OCT_WEIGHT_FFN_NORM], hidden, hidden, eps, f->room.normed);
   if (l->ffn->kind == OCT_FFN_DENSE) {
     oct_mlp mlp = oct_cpu_model_dense(f->model, l);
     oct_forward_dense(f, &mlp, f->room.x);
@@ -160,6 +213,7 @@ watch(oct_cpu_forward *f, guint32 layer, guint32 first, const float *x) {
 static void
 start_tile(oct_cpu_forward *f) {
   const oct_cpu_model *model = f->model;
+  f->n_blocks = 0;
   for (guint32 i = 0; i < f->m; i++) {
     oct_ref_embed(&model->embedding, &f->tokens[i].id, 1,
                   f->room.x + (gsize)i * model->spec->hidden);
@@ -172,7 +226,8 @@ start_tile(oct_cpu_forward *f) {
 static void
 finish_tile(oct_cpu_forward *f, guint32 first, float *hidden) {
   guint32 width = f->model->spec->hidden;
-  oct_forward_norm(f, f->room.x, f->model->final_norm, width, width,
+  const float *stream = read_stream(f, f->model->final_res_norm, f->model->final_res_proj);
+  oct_forward_norm(f, stream, f->model->final_norm, width, width,
                    (float)f->model->spec->rms_norm_eps, f->room.normed);
   watch(f, f->model->spec->n_layers + 1, first, f->room.normed);
   for (guint32 i = 0; i < f->m; i++)
@@ -212,7 +267,7 @@ oct_cpu_forward_logits(oct_cpu_forward *f, const float *hidden, guint32 n, float
 
 /* The most of each kind of row over all layers, in floats. */
 typedef struct widths {
-  gsize q, k, v, mixed, low, latent, beta, inner, columns, experts, top_k, pair_inner;
+  gsize q, k, v, mixed, low, latent, beta, inner, columns, experts, top_k, pair, pair_inner;
 } widths;
 
 static void
@@ -227,7 +282,7 @@ attention_widths(widths *w, const oct_attention_spec *a) {
     at_least(&w->q, heads * (a->qk_nope + a->qk_rope));
     at_least(&w->k, (gsize)a->kv_lora + a->qk_rope);
     at_least(&w->low, MAX(a->q_lora, heads * (a->kv_lora + a->qk_rope)));
-    at_least(&w->latent, heads * a->kv_lora);
+    at_least(&w->latent, heads * MAX(a->kv_lora, a->v_head));
     at_least(&w->mixed, heads * a->v_head);
     return;
   }
@@ -251,6 +306,8 @@ measure(const oct_cpu_model *m) {
     const oct_ffn_spec *ffn = &m->spec->ffn[i];
     at_least(&w.inner, 2 * (gsize)MAX(ffn->intermediate, ffn->shared_intermediate));
     at_least(&w.pair_inner, 2 * (gsize)ffn->moe_intermediate);
+    at_least(&w.low, ffn->latent);
+    at_least(&w.latent, ffn->latent);
     at_least(&w.experts, ffn->n_experts);
     at_least(&w.top_k, ffn->top_k);
   }
@@ -258,6 +315,7 @@ measure(const oct_cpu_model *m) {
     for (guint k = 0; k < OCT_WEIGHT_KINDS; k++)
       at_least(&w.columns, m->layers[l].matrices[k].columns);
     at_least(&w.columns, m->layers[l].ffn->moe_intermediate);
+    at_least(&w.pair, oct_cpu_model_expert_width(m, &m->layers[l]));
   }
   at_least(&w.columns, m->spec->hidden);
   return w;
@@ -282,6 +340,10 @@ make_room(oct_cpu_forward *f, GError **error) {
   gsize m = f->tile, pairs = m * w.top_k, hidden = f->model->spec->hidden;
   gboolean ok = TRUE;
   r->x = take(f, m, hidden, &ok);
+  if (f->model->spec->attn_res_block > 0) {
+    r->blocks = take(f, blocks_max(f->model->spec), m * hidden, &ok);
+    r->source = take(f, m, hidden, &ok);
+  }
   r->normed = take(f, m, hidden, &ok);
   r->q = take(f, m, w.q, &ok);
   r->k = take(f, m, w.k, &ok);
@@ -293,8 +355,8 @@ make_room(oct_cpu_forward *f, GError **error) {
   r->inner = take(f, 1, MAX(m * w.inner, pairs * w.pair_inner), &ok);
   r->angles = take(f, m, f->model->rope.dim, &ok);
   r->logits = take(f, m, w.experts, &ok);
-  r->pair_x = take(f, pairs, hidden, &ok);
-  r->pair_y = take(f, pairs, hidden, &ok);
+  r->pair_x = take(f, pairs, w.pair, &ok);
+  r->pair_y = take(f, pairs, w.pair, &ok);
   r->weights = take(f, pairs, 1, &ok);
   r->experts = take(f, pairs, 1, &ok);
   r->pair_of = take(f, pairs, 1, &ok);
@@ -302,6 +364,7 @@ make_room(oct_cpu_forward *f, GError **error) {
   gsize scratch = OCT_REF_MATMUL_ROWS * w.columns;
   at_least(&scratch, oct_forward_attention_scratch(f));
   at_least(&scratch, 3 * w.experts);
+  at_least(&scratch, 2 * hidden + blocks_max(f->model->spec) + 1);
   guint32 n = oct_team_threads(f->team);
   f->scratch = g_new0(float *, n);
   for (guint32 i = 0; i < n; i++)

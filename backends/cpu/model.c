@@ -209,6 +209,10 @@ take_weight(oct_cpu_model *m, const oct_weight *w, oct_cpu_weights how, GError *
     return take_matrix(m, w, how, &m->head, error);
   if (w->kind == OCT_WEIGHT_FINAL_NORM)
     return expand(m, w, &m->final_norm, error);
+  if (w->kind == OCT_WEIGHT_FINAL_RES_NORM)
+    return expand(m, w, &m->final_res_norm, error);
+  if (w->kind == OCT_WEIGHT_FINAL_RES_PROJ)
+    return expand(m, w, &m->final_res_proj, error);
   if (w->kind >= OCT_WEIGHT_EXPERT_GATE)
     return take_expert(m, l, w, how, error);
   if (is_vector(w->kind, w))
@@ -304,7 +308,7 @@ oct_cpu_model_load(const oct_cpu_model_options *o,
                    gboolean (*progress)(void *user, double fraction), void *user, GError **error) {
   g_autoptr(oct_cpu_model) m = g_new0(oct_cpu_model, 1);
   m->owned = g_ptr_array_new_with_free_func(g_free);
-  if (!open_weights(m, o, error) || !oct_arithmetic_check(m->spec, error) ||
+  if (!open_weights(m, o, error) || !oct_arithmetic_check_any(m->spec, error) ||
       !oct_arithmetic_check_same(m->spec, o->spec, error))
     return NULL;
   set_layers(m);
@@ -346,6 +350,11 @@ oct_cpu_model_kda(const oct_cpu_model *m, const oct_cpu_layer *l) {
                    .a_log = l->vectors[OCT_WEIGHT_A_LOG],
                    .dt_bias = l->vectors[OCT_WEIGHT_DT_BIAS],
                    .decay_bound = (float)m->spec->numerics.decay_bound};
+}
+
+guint32
+oct_cpu_model_expert_width(const oct_cpu_model *m, const oct_cpu_layer *l) {
+  return l->ffn->kind == OCT_FFN_LATENT_MOE ? l->ffn->latent : m->spec->hidden;
 }
 
 oct_routing

@@ -31,8 +31,9 @@ typedef struct oct_cpu_model {
   const oct_model_spec *spec;
   oct_matrix embedding, head; /* head: the embedding when they are tied */
   const float *final_norm;
-  oct_cpu_layer *layers; /* [n_layers] */
-  oct_rope rope;         /* dim 0: no rotary positions */
+  const float *final_res_norm, *final_res_proj; /* attention residuals; NULL without */
+  oct_cpu_layer *layers;                        /* [n_layers] */
+  oct_rope rope;                                /* dim 0: no rotary positions */
   float *rope_frequencies;
   oct_glu_params glu;
   float latent_scale; /* of latent attention's scores */
@@ -72,6 +73,8 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(oct_cpu_model, oct_cpu_model_free)
 
 /* Delta attention of a layer. */
 oct_kda oct_cpu_model_kda(const oct_cpu_model *model, const oct_cpu_layer *layer);
+/* Width that routed experts work on: the latent's, else the hidden one. */
+guint32 oct_cpu_model_expert_width(const oct_cpu_model *model, const oct_cpu_layer *layer);
 /* The routing of a layer with experts. */
 oct_routing oct_cpu_model_routing(const oct_cpu_model *model, const oct_cpu_layer *layer);
 /* The MLP of one expert, of a dense layer, or of the shared experts. */

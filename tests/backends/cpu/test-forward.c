@@ -1,6 +1,6 @@
-/* The forward pass on eight architectures: hidden states of every layer, logits, and 24 greedy
- * tokens equal what transformers computes in float32; and no bit depends on chunks, tiles, threads,
- * the place of pages or other sequences in the batch. */
+/* The forward pass on nine architectures: hidden states of every layer, logits, and greedy tokens
+ * equal what transformers, or Kimi K3's reference, computes in float32; and no bit depends on
+ * chunks, tiles, threads, the place of pages or other sequences in the batch. */
 #include <string.h>
 
 #include "backends/cpu/forward.h"
@@ -113,28 +113,34 @@ largest(const float *logits, guint32 n) {
   return best;
 }
 
-/* The prompt in chunks, then 24 greedy tokens one by one; logits of all 65 positions but the last.
- * Owned. */
+/* Of prompt and generated tokens, all but the last. */
+static guint32
+positions(const bench *b) {
+  return b->g.n_prompt + b->g.n_generated - 1;
+}
+
+/* The prompt in chunks, then greedy tokens one by one; logits of positions() tokens. Owned. */
 static float *
 whole_run(bench *b, guint32 view, guint32 chunk) {
   guint32 vocab = b->g.spec->vocab, ids[MAX_TOKENS];
   oct_cpu_token tokens[MAX_TOKENS];
-  float *all = g_new(float, (gsize)(MAX_TOKENS - 1) * vocab);
+  float *all = g_new(float, (gsize)positions(b) * vocab);
   memcpy(ids, b->g.prompt, sizeof b->g.prompt);
-  for (guint32 at = 0; at < MAX_TOKENS - 1;) {
-    guint32 n = at < GOLDEN_PROMPT ? MIN(chunk, GOLDEN_PROMPT - at) : 1;
+  guint32 n_prompt = b->g.n_prompt, last = n_prompt + b->g.n_generated - 1;
+  for (guint32 at = 0; at < last;) {
+    guint32 n = at < n_prompt ? MIN(chunk, n_prompt - at) : 1;
     run(b, tokens, add(tokens, 0, view, at, ids + at, n));
     memcpy(all + (gsize)at * vocab, b->logits, (gsize)n * vocab * sizeof *all);
     at += n;
-    if (at >= GOLDEN_PROMPT)
+    if (at >= n_prompt)
       ids[at] = largest(b->logits + (gsize)(n - 1) * vocab, vocab);
   }
-  g_assert_cmpmem(ids + GOLDEN_PROMPT, sizeof b->g.generated, b->g.generated,
-                  sizeof b->g.generated);
+  gsize bytes = b->g.n_generated * sizeof *ids;
+  g_assert_cmpmem(ids + n_prompt, bytes, b->g.generated, bytes);
   return all;
 }
 
-/* ---------------------------------------------------------------- against transformers */
+/* ---------------------------------------------------------------- against the reference */
 
 typedef struct hidden_check {
   bench *b;
@@ -145,38 +151,35 @@ typedef struct hidden_check {
 static void
 check_hidden(void *user, guint32 layer, guint32 first, guint32 n, const float *x) {
   hidden_check *c = user;
-  guint32 width = c->b->g.spec->hidden, n_layers = c->b->g.spec->n_layers;
-  if (layer == n_layers)
-    return; /* the file's last one is after the final norm */
-  guint32 index = MIN(layer, n_layers);
-  g_autofree char *name = g_strdup_printf("hidden.%u", index);
-  const float *wanted = golden_floats(&c->b->g, name, (gsize)GOLDEN_PROMPT * width);
+  guint32 width = c->b->g.spec->hidden;
+  const float *wanted = golden_hidden(&c->b->g, layer);
+  if (wanted == NULL)
+    return;
   double error = golden_error(x, wanted + (gsize)first * width, (gsize)n * width);
-  g_test_message("%s: relative L2 %.2e", name, error);
+  g_test_message("hidden state %u: relative L2 %.2e", layer, error);
   g_assert_cmpfloat(error, <=, LIMIT);
   c->worst = MAX(c->worst, error);
   c->seen++;
 }
 
 static void
-equals_transformers(gconstpointer data) {
+equals_the_reference(gconstpointer data) {
   bench b;
   oct_cpu_token tokens[GOLDEN_PROMPT];
   bench_open(&b, data, &usual);
   guint32 vocab = b.g.spec->vocab;
-  gsize n = (gsize)GOLDEN_PROMPT * vocab;
+  gsize n = (gsize)b.g.n_prompt * vocab;
   hidden_check check = {.b = &b};
   oct_cpu_forward_set_watch(b.forward, check_hidden, &check);
-  run(&b, tokens, add(tokens, 0, 0, 0, b.g.prompt, GOLDEN_PROMPT));
+  run(&b, tokens, add(tokens, 0, 0, 0, b.g.prompt, b.g.n_prompt));
   oct_cpu_forward_set_watch(b.forward, NULL, NULL);
   g_assert_cmpuint(check.seen, ==, b.g.spec->n_layers + 1);
   double error = golden_error(b.logits, golden_floats(&b.g, "logits", n), n);
   g_test_message("logits: relative L2 %.2e, limit %.0e", error, LIMIT);
   g_assert_cmpfloat(error, <=, LIMIT);
-  g_autofree float *all = whole_run(&b, 1, GOLDEN_PROMPT);
-  gsize n_generated = (gsize)GOLDEN_GENERATED * vocab;
-  error = golden_error(all + (gsize)(GOLDEN_PROMPT - 1) * vocab,
-                       golden_floats(&b.g, "generated_logits", n_generated), n_generated);
+  g_autofree float *all = whole_run(&b, 1, b.g.n_prompt);
+  error = golden_error(all + (gsize)(b.g.n_prompt - 1) * vocab, golden_generated_logits(&b.g),
+                       (gsize)b.g.n_generated * vocab);
   g_test_message("generated logits: relative L2 %.2e, limit %.0e", error, LIMIT);
   g_assert_cmpfloat(error, <=, LIMIT);
   bench_close(&b);
@@ -188,9 +191,9 @@ static void
 chunks_and_threads_change_no_bit(gconstpointer data) {
   bench b;
   bench_open(&b, data, &usual);
-  gsize bytes = (gsize)(MAX_TOKENS - 1) * b.g.spec->vocab * sizeof(float);
-  g_autofree float *whole = whole_run(&b, 0, GOLDEN_PROMPT);
-  static const guint32 chunks[] = {1, 7, 16};
+  gsize bytes = (gsize)positions(&b) * b.g.spec->vocab * sizeof(float);
+  g_autofree float *whole = whole_run(&b, 0, b.g.n_prompt);
+  static const guint32 chunks[] = {1, 5, 7, 16, 17};
   for (gsize i = 0; i < G_N_ELEMENTS(chunks); i++) {
     g_autofree float *parts = whole_run(&b, 1 + i % 2, chunks[i]);
     g_assert_cmpmem(parts, bytes, whole, bytes);
@@ -216,11 +219,13 @@ company_changes_no_bit(gconstpointer data) {
   oct_cpu_token tokens[SEQUENCES * MAX_TOKENS];
   bench_open(&b, data, &usual);
   gsize width = b.g.spec->vocab;
-  g_autofree float *alone = whole_run(&b, 0, GOLDEN_PROMPT);
+  g_autofree float *alone = whole_run(&b, 0, b.g.n_prompt);
   guint32 ids[MAX_TOKENS];
   memcpy(ids, b.g.prompt, sizeof b.g.prompt);
-  memcpy(ids + GOLDEN_PROMPT, b.g.generated, sizeof b.g.generated);
-  guint32 cuts[SEQUENCES][4] = {{0, 20, 21, 64}, {0, 1, 58, 64}, {0, 63, 64, 64}};
+  memcpy(ids + b.g.n_prompt, b.g.generated, sizeof b.g.generated);
+  guint32 last = positions(&b);
+  guint32 cuts[SEQUENCES][4] = {
+      {0, 20, 21, last}, {0, 1, last - 6, last}, {0, last - 1, last, last}};
   for (guint32 round = 0; round < 3; round++) {
     guint32 n = 0, starts[SEQUENCES];
     for (guint32 s = 0; s < SEQUENCES; s++) {
@@ -241,15 +246,15 @@ company_changes_no_bit(gconstpointer data) {
 /* ---------------------------------------------------------------- options */
 
 static void
-expanded_latents_agree(void) {
+expanded_latents_agree(gconstpointer name) {
   bench b;
   bench_options o = usual;
-  bench_open(&b, "deepseek-v3", &o);
+  bench_open(&b, name, &o);
   g_autofree float *absorbed = whole_run(&b, 0, 16);
-  gsize n = (gsize)(MAX_TOKENS - 1) * b.g.spec->vocab;
+  gsize n = (gsize)positions(&b) * b.g.spec->vocab;
   bench_close(&b);
   o.expanded_latents = TRUE;
-  bench_open(&b, "deepseek-v3", &o);
+  bench_open(&b, name, &o);
   g_autofree float *expanded = whole_run(&b, 0, 16);
   double error = golden_error(expanded, absorbed, n);
   g_test_message("expanded against absorbed: relative L2 %.2e", error);
@@ -265,8 +270,8 @@ narrow_cache_is_close(void) {
   bench_options o = usual;
   o.kv = OCT_KV_BF16;
   bench_open(&b, "llama", &o);
-  gsize n = (gsize)GOLDEN_PROMPT * b.g.spec->vocab;
-  run(&b, tokens, add(tokens, 0, 0, 0, b.g.prompt, GOLDEN_PROMPT));
+  gsize n = (gsize)b.g.n_prompt * b.g.spec->vocab;
+  run(&b, tokens, add(tokens, 0, 0, 0, b.g.prompt, b.g.n_prompt));
   double error = golden_error(b.logits, golden_floats(&b.g, "logits", n), n);
   g_test_message("cache of bfloat16: relative L2 %.2e", error);
   g_assert_cmpfloat(error, >, 1e-5);
@@ -280,19 +285,18 @@ stops_when_told(void) {
   oct_cpu_token tokens[GOLDEN_PROMPT];
   bench_open(&b, "llama", &usual);
   gboolean stop = TRUE;
-  guint32 n = add(tokens, 0, 0, 0, b.g.prompt, GOLDEN_PROMPT);
+  guint32 n = add(tokens, 0, 0, 0, b.g.prompt, b.g.n_prompt);
   g_assert_false(oct_cpu_forward_run(b.forward, b.views, tokens, n, &stop, b.hidden));
   bench_close(&b);
 }
 
-int
-main(int argc, char **argv) {
-  g_test_init(&argc, &argv, NULL);
-  for (const char *const *name = golden_names; *name != NULL; name++) {
+static void
+add_tests(const char *const *names) {
+  for (const char *const *name = names; *name != NULL; name++) {
     const struct {
       const char *claim;
       void (*fn)(gconstpointer data);
-    } tests[] = {{"equals-transformers", equals_transformers},
+    } tests[] = {{"equals-the-reference", equals_the_reference},
                  {"chunks-and-threads-change-no-bit", chunks_and_threads_change_no_bit},
                  {"company-changes-no-bit", company_changes_no_bit}};
     for (gsize i = 0; i < G_N_ELEMENTS(tests); i++) {
@@ -300,7 +304,17 @@ main(int argc, char **argv) {
       g_test_add_data_func(path, *name, tests[i].fn);
     }
   }
-  g_test_add_func("/cpu/forward/expanded-latents-agree", expanded_latents_agree);
+}
+
+int
+main(int argc, char **argv) {
+  g_test_init(&argc, &argv, NULL);
+  add_tests(golden_names);
+  add_tests(golden_k3_names);
+  g_test_add_data_func("/cpu/forward/deepseek-v3/expanded-latents-agree", "deepseek-v3",
+                       expanded_latents_agree);
+  g_test_add_data_func("/cpu/forward/kimi-k3/expanded-latents-agree", "kimi-k3/tiny-b",
+                       expanded_latents_agree);
   g_test_add_func("/cpu/forward/narrow-cache-is-close", narrow_cache_is_close);
   g_test_add_func("/cpu/forward/stops-when-told", stops_when_told);
   return g_test_run();
