@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "backends/registry.h"
 #include "cli/cli.h"
 #include "cli/serve-loop.h"
 #include "cli/serve-model.h"
@@ -221,6 +222,12 @@ record(void *user, const oct_service_row *row) {
 
 /* --- parts ------------------------------------------------------------------------------------ */
 
+static oct_world *
+make_world(void *user, GError **error) {
+  const serving *s = user;
+  return oct_backend_world_new(s->model.world_text, error);
+}
+
 static gboolean
 start_service(serving *s, GError **error) {
   const oct_setup *setup = &s->model.setup;
@@ -231,6 +238,7 @@ start_service(serving *s, GError **error) {
   }
   const oct_service_config config = {
       .world = s->model.world,
+      .make_world = s->model.on_thread ? make_world : NULL,
       .engine = setup->engine,
       .n_replicas = setup->options.n_replicas,
       .devices = setup->devices,
@@ -259,6 +267,7 @@ make_api(serving *s, GError **error) {
       .renderer = s->model.renderer,
       .no_chat = s->model.no_chat,
       .family = s->model.family,
+      .n_tokens = s->model.setup.spec->vocab,
       .keys = (const char *const *)s->keys->pdata,
       .n_keys = s->keys->len,
       .version = PACKAGE_VERSION,

@@ -17,6 +17,7 @@ typedef struct maker {
   oct_setup_options setup;
   char *description; /* of the world, owned; NULL: cpu with plain options */
   gboolean is_cpu, is_mock, is_simgrid;
+  gboolean imitates; /* the world needs no weights */
   oct_serve_told told;
   void *user;
 } maker;
@@ -42,14 +43,14 @@ is_in_zoo(const char *name) {
 static gboolean
 needs_no_files(const maker *m) {
   const char *format = m->options->load_format;
-  return m->is_mock || m->is_simgrid || (format != NULL && strcmp(format, "dummy") == 0);
+  return m->imitates || (format != NULL && strcmp(format, "dummy") == 0);
 }
 
 static gboolean
 find_model(maker *m, GError **error) {
   oct_serve_model *model = m->model;
   const char *asked = m->setup.model;
-  if (asked == NULL && !m->is_mock)
+  if (asked == NULL && (!m->imitates || m->is_simgrid))
     return refuse(error, "which model? (MODEL; --backend mock needs none)");
   model->name = g_strdup(asked != NULL ? asked : "mock");
   asked = asked != NULL ? asked : OCT_SERVE_MOCK_MODEL;
@@ -88,7 +89,15 @@ choose_backend(maker *m) {
   if (!m->is_simgrid)
     m->setup.backend = OCT_REPLAY_MOCK; /* the setup counts pages, not a node's memory */
   m->setup.description = NULL;
-  if (text != NULL && !m->is_cpu)
+  /* The innermost world is what computes. A mock with options has a real clock unless it says. */
+  const char *inner = text != NULL && strrchr(text, '@') != NULL ? strrchr(text, '@') + 1 : text;
+  gboolean mock = inner != NULL && (strcmp(inner, "mock") == 0 || g_str_has_prefix(inner, "mock:"));
+  m->imitates =
+      m->is_mock || m->is_simgrid || mock || (inner != NULL && g_str_has_prefix(inner, "simgrid:"));
+  if (mock && strstr(inner, "clock=") == NULL)
+    m->description =
+        g_strdup_printf("%s%cclock=real", text, strchr(inner, ':') != NULL ? ',' : ':');
+  else if (text != NULL && !m->is_cpu)
     m->description = g_strdup(text);
 }
 
@@ -252,8 +261,10 @@ make_world(maker *m, GError **error) {
     model->world_text = with_model(m, m->description, error);
   if (model->world_text == NULL)
     return FALSE;
-  model->world = oct_backend_world_new(model->world_text, error);
-  return model->world != NULL;
+  model->on_thread = strstr(model->world_text, "simgrid:") != NULL;
+  if (!model->on_thread)
+    model->world = oct_backend_world_new(model->world_text, error);
+  return model->on_thread || model->world != NULL;
 }
 
 /* --- text ------------------------------------------------------------------------------------- */

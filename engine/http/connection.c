@@ -292,6 +292,8 @@ oct_http_connection_abort(oct_http_exchange *x) {
 
 oct_http_slice
 oct_http_connection_pending(const oct_http_exchange *x) {
+  if (x->out.used == x->out.at)
+    return (oct_http_slice){NULL, 0};
   return (oct_http_slice){x->out.bytes + x->out.at, x->out.used - x->out.at};
 }
 

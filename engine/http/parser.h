@@ -113,7 +113,8 @@ void oct_http_parser_next(oct_http_parser *parser);
 oct_http_state oct_http_parser_state(const oct_http_parser *parser);
 /* In every state; says nothing of a request that has not ended. */
 oct_http_verdict oct_http_parser_verdict(const oct_http_parser *parser);
-/* In IN_BODY and DONE, and in REFUSED if the head was readable before (asserted). All slices hold until the next feed (body) or next. */
+/* In IN_BODY and DONE, and in REFUSED if the head was readable before (asserted). All slices hold
+ * until the next feed (body) or next. */
 const oct_http_request *oct_http_parser_request(const oct_http_parser *parser);
 /* The first header of that name in any case, or NULL. Authorization, Content-Type, Content-Length,
  * Expect, Host and Transfer-Encoding never come twice. */

@@ -213,7 +213,7 @@ read_answer(const char *bytes, gsize size, gboolean heads, GString *out) {
   }
   if (status == 200)
     g_string_append_len(out, body->str, (gssize)body->len);
-  else
+  else if (whole)
     oct_assert(strstr(body->str, "{\"error\":{\"message\":\"") != NULL);
   if (!whole)
     g_string_append(out, "…");

@@ -1,129 +1,33 @@
-/* One connection without a socket: what the test gives is what came, what it takes is what went. */
-#include "engine/http/connection.h"
-
+/* Exchanges, answers, limits and ends of one connection, without a socket. */
 #include <string.h>
 
-#include "tests/engine/http/handler.h"
+#include "tests/engine/http/rig.h"
 
 #define S       G_GINT64_CONSTANT(1000000000)
-#define MS      G_GINT64_CONSTANT(1000000)
 #define H       "Host: a\r\n"
 #define END     "\r\n"
 #define GET(p)  "GET " p " HTTP/1.1\r\n" H
 #define POST(p) "POST " p " HTTP/1.1\r\n" H
 
-typedef struct rig {
-  oct_http_test_handler h;
-  oct_budget *budget;
-  oct_http_shared shared;
-  oct_http_exchange x;
-  GString *wire; /* what the client has received */
-  gsize window;  /* bytes that it still takes */
-} rig;
-
 static void
-wake(oct_http_exchange *x) {
-  (void)x;
+give(oct_http_rig *r, const char *text) {
+  g_assert_cmpuint(oct_http_rig_give(r, text, strlen(text)), ==, strlen(text));
 }
 
 static void
-send_some(rig *r) {
-  oct_http_slice pending = oct_http_connection_pending(&r->x);
-  gsize n = MIN(pending.size, r->window);
-  g_string_append_len(r->wire, pending.bytes, (gssize)n);
-  r->window -= n;
-  oct_http_connection_sent(&r->x, n);
-}
-
-static void
-push(oct_http_exchange *x) {
-  send_some((rig *)((char *)x - G_STRUCT_OFFSET(rig, x)));
-}
-
-static void
-start_limited(rig *r, gsize budget_bytes) {
-  memset(r, 0, sizeof *r);
-  oct_http_test_handler_init(&r->h);
-  r->budget = oct_budget_new("connection", budget_bytes);
-  r->shared.config = oct_http_test_config(&r->h, r->budget);
-  r->shared.wake = wake;
-  r->shared.push = push;
-  r->wire = g_string_new(NULL);
-  r->window = G_MAXSIZE;
-}
-
-static void
-start(rig *r) {
-  start_limited(r, 64 << 20);
-  g_assert_true(oct_http_connection_init(&r->x, &r->shared, "test", NULL));
-}
-
-static void
-stop(rig *r) {
-  oct_http_connection_abort(&r->x);
-  oct_http_connection_clear(&r->x);
-  g_assert_cmpuint(r->shared.counts.connections, ==, 0);
-  g_assert_cmpuint(r->shared.counts.exchanges, ==, 0);
-  g_assert_cmpuint(oct_budget_used(r->budget), ==, 0);
-  oct_budget_free(r->budget);
-  oct_http_test_handler_clear(&r->h);
-  g_string_free(r->wire, TRUE);
-}
-
-/* Sends and settles until nothing changes. */
-static void
-pump(rig *r) {
-  gsize before;
-  do {
-    before = r->wire->len;
-    if (r->x.phase != OCT_HTTP_OVER)
-      send_some(r);
-    oct_http_connection_settle(&r->x);
-  } while (r->wire->len != before);
-}
-
-/* In pieces of what the connection has room for. Returns how many bytes it took. */
-static gsize
-give_bytes(rig *r, const char *bytes, gsize size) {
-  gsize at = 0;
-  while (at < size && r->x.phase != OCT_HTTP_OVER) {
-    gsize n = MIN(size - at, oct_http_connection_room(&r->x));
-    if (n == 0)
-      break;
-    oct_http_connection_receive(&r->x, bytes + at, n);
-    at += n;
-    pump(r);
-  }
-  return at;
-}
-
-static void
-give(rig *r, const char *text) {
-  g_assert_cmpuint(give_bytes(r, text, strlen(text)), ==, strlen(text));
-}
-
-static void
-advance(rig *r, gint64 ns) {
-  r->h.now_ns += ns;
-  if (r->h.now_ns >= oct_http_connection_deadline(&r->x))
-    oct_http_connection_expire(&r->x, r->h.now_ns);
-  pump(r);
-}
-
-static void
-expect_events(const rig *r, const char *events) {
+expect_events(const oct_http_rig *r, const char *events) {
   g_assert_cmpstr(r->h.events->str, ==, events);
 }
 
 static void
-expect_wire(const rig *r, const char *answers) {
+expect_wire(const oct_http_rig *r, const char *answers) {
   g_autoptr(GString) text = g_string_new(NULL);
   oct_http_test_read(r->wire->str, r->wire->len, FALSE, text);
   g_assert_cmpstr(text->str, ==, answers);
 }
 
 static void
-expect_phase(const rig *r, oct_http_phase phase) {
+expect_phase(const oct_http_rig *r, oct_http_phase phase) {
   g_assert_cmpint(r->x.phase, ==, phase);
 }
 
@@ -131,8 +35,8 @@ expect_phase(const rig *r, oct_http_phase phase) {
 
 static void
 keeps_alive(void) {
-  rig r;
-  start(&r);
+  oct_http_rig r;
+  oct_http_rig_start(&r);
   give(&r, GET("/a") END);
   give(&r, POST("/b") "Content-Length: 2\r\n\r\nhi");
   give(&r, GET("/sse") END GET("/c") END);
@@ -140,56 +44,56 @@ keeps_alive(void) {
   expect_wire(&r, "GET /a | POST /b hi | data: 1\n\ndata: 2\n\n | GET /c");
   expect_phase(&r, OCT_HTTP_READING_HEAD);
   g_assert_cmpuint(r.shared.counts.requests, ==, 4);
-  stop(&r);
+  oct_http_rig_stop(&r);
 }
 
 static void
 one_at_a_time(void) {
-  rig r;
-  start(&r);
+  oct_http_rig r;
+  oct_http_rig_start(&r);
   give(&r, GET("/wait") END GET("/b") END);
   expect_events(&r, "head request");
   expect_wire(&r, "");
   oct_http_test_answer(&r.h, "done");
-  pump(&r);
+  oct_http_rig_pump(&r);
   expect_wire(&r, "done | GET /b");
-  stop(&r);
+  oct_http_rig_stop(&r);
 }
 
 static void
 waits_until_sent(void) {
-  rig r;
-  start(&r);
+  oct_http_rig r;
+  oct_http_rig_start(&r);
   r.window = 20;
   give(&r, GET("/a") END GET("/b") END);
   expect_events(&r, "head request");
   expect_phase(&r, OCT_HTTP_ANSWERED);
   r.window = G_MAXSIZE;
-  pump(&r);
+  oct_http_rig_pump(&r);
   expect_wire(&r, "GET /a | GET /b");
-  stop(&r);
+  oct_http_rig_stop(&r);
 }
 
 static void
 reads_ahead_a_little(void) {
-  rig r;
-  start(&r);
+  oct_http_rig r;
+  oct_http_rig_start(&r);
   g_autofree char *junk = g_strnfill(3 * OCT_HTTP_AHEAD_BYTES, 'x');
   give(&r, GET("/wait") END);
   g_assert_cmpuint(oct_http_connection_room(&r.x), ==, OCT_HTTP_AHEAD_BYTES);
-  g_assert_cmpuint(give_bytes(&r, junk, strlen(junk)), ==, OCT_HTTP_AHEAD_BYTES);
+  g_assert_cmpuint(oct_http_rig_give(&r, junk, strlen(junk)), ==, OCT_HTTP_AHEAD_BYTES);
   g_assert_cmpuint(oct_http_connection_room(&r.x), ==, 0);
   oct_http_test_answer(&r.h, "done");
-  pump(&r);
+  oct_http_rig_pump(&r);
   expect_wire(&r, "done");
   g_assert_cmpuint(oct_http_connection_room(&r.x), >, OCT_HTTP_AHEAD_BYTES);
-  stop(&r);
+  oct_http_rig_stop(&r);
 }
 
 static void
 refused_from_head(void) {
-  rig r;
-  start(&r);
+  oct_http_rig r;
+  oct_http_rig_start(&r);
   /* Without a body the connection goes on; with one, nobody knows where the next begins. */
   give(&r, GET("/refuse") END);
   expect_phase(&r, OCT_HTTP_READING_HEAD);
@@ -199,39 +103,39 @@ refused_from_head(void) {
   expect_wire(&r, "401 | 401");
   expect_events(&r, "head head");
   g_assert_nonnull(strstr(r.wire->str, "Connection: close"));
-  advance(&r, OCT_HTTP_LINGER_NS);
+  oct_http_rig_advance(&r, OCT_HTTP_LINGER_NS);
   expect_phase(&r, OCT_HTTP_LINGERING);
-  advance(&r, 1);
+  oct_http_rig_advance(&r, 1);
   expect_phase(&r, OCT_HTTP_OVER);
-  stop(&r);
+  oct_http_rig_stop(&r);
 }
 
 static void
 refused_by_parser(void) {
-  rig r;
-  start(&r);
+  oct_http_rig r;
+  oct_http_rig_start(&r);
   give(&r, POST("/a") "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nx\r\n");
   expect_events(&r, "head gone:refused");
   expect_wire(&r, "400");
   expect_phase(&r, OCT_HTTP_LINGERING);
   g_assert_cmpuint(r.shared.counts.refused, ==, 1);
-  stop(&r);
+  oct_http_rig_stop(&r);
 }
 
 static void
 hundred(void) {
-  rig r;
-  start(&r);
+  oct_http_rig r;
+  oct_http_rig_start(&r);
   give(&r, POST("/a") "Expect: 100-continue\r\nContent-Length: 2\r\n\r\n");
   g_assert_cmpstr(r.wire->str, ==, "HTTP/1.1 100 Continue\r\n\r\n");
   give(&r, "hi");
   expect_wire(&r, "POST /a hi");
-  stop(&r);
-  start(&r);
+  oct_http_rig_stop(&r);
+  oct_http_rig_start(&r);
   give(&r, POST("/refuse") "Expect: 100-continue\r\nContent-Length: 2\r\n\r\n");
   g_assert_null(strstr(r.wire->str, "100 Continue"));
   expect_wire(&r, "401");
-  stop(&r);
+  oct_http_rig_stop(&r);
 }
 
 static void
@@ -239,22 +143,22 @@ closes_when_asked(void) {
   static const char *const requests[] = {GET("/a") "Connection: close\r\n\r\n",
                                          "GET /a HTTP/1.0\r\n\r\n"};
   for (gsize i = 0; i < G_N_ELEMENTS(requests); i++) {
-    rig r;
-    start(&r);
+    oct_http_rig r;
+    oct_http_rig_start(&r);
     give(&r, requests[i]);
     expect_wire(&r, "GET /a");
     expect_phase(&r, OCT_HTTP_LINGERING);
     g_assert_nonnull(strstr(r.wire->str, "Connection: close\r\n"));
     oct_http_connection_hung_up(&r.x);
     expect_phase(&r, OCT_HTTP_OVER);
-    stop(&r);
+    oct_http_rig_stop(&r);
   }
 }
 
 static void
 old_clients(void) {
-  rig r;
-  start(&r);
+  oct_http_rig r;
+  oct_http_rig_start(&r);
   give(&r, "GET /a HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
   g_assert_nonnull(strstr(r.wire->str, "Connection: keep-alive\r\n"));
   expect_phase(&r, OCT_HTTP_READING_HEAD);
@@ -264,13 +168,13 @@ old_clients(void) {
   expect_wire(&r, "data: 1\n\ndata: 2\n\n");
   g_assert_null(strstr(r.wire->str, "chunked"));
   expect_phase(&r, OCT_HTTP_LINGERING);
-  stop(&r);
+  oct_http_rig_stop(&r);
 }
 
 static void
 heads_have_no_body(void) {
-  rig r;
-  start(&r);
+  oct_http_rig r;
+  oct_http_rig_start(&r);
   give(&r,
        "HEAD /a HTTP/1.1\r\n" H END "HEAD /sse HTTP/1.1\r\n" H END "HEAD /b HTTP/1.1\r\n" H END);
   expect_events(&r, "head request head request head request");
@@ -279,7 +183,7 @@ heads_have_no_body(void) {
   g_assert_cmpstr(text->str, ==, "200 | 200 | 200");
   g_assert_nonnull(strstr(r.wire->str, "Content-Length: 7\r\n"));
   g_assert_null(strstr(r.wire->str, "data:"));
-  stop(&r);
+  oct_http_rig_stop(&r);
 }
 
 /* --- answers ---------------------------------------------------------------------------------- */
@@ -287,49 +191,49 @@ heads_have_no_body(void) {
 static void
 no_injection(void) {
   const oct_http_field fields[] = {{"X-A", "a\r\nX-B: b\x7f\t\xc3\xa9"}};
-  rig r;
-  start(&r);
+  oct_http_rig r;
+  oct_http_rig_start(&r);
   give(&r, GET("/wait") END);
   oct_http_exchange *x = oct_http_test_first(&r.h);
   g_ptr_array_remove_index(r.h.open, 0);
   oct_http_respond(x, &(oct_http_reply){.status = 204, .fields = fields, .n_fields = 1});
-  pump(&r);
+  oct_http_rig_pump(&r);
   g_assert_nonnull(strstr(r.wire->str, "X-A: a__X-B: b_\t\xc3\xa9\r\n"));
   g_assert_null(strstr(r.wire->str, "\nX-B"));
   g_assert_true(g_str_has_prefix(r.wire->str, "HTTP/1.1 204 No Content\r\n"));
   g_assert_null(strstr(r.wire->str, "Content-Length"));
   expect_phase(&r, OCT_HTTP_READING_HEAD);
-  stop(&r);
+  oct_http_rig_stop(&r);
 }
 
 static void
 error_shape(void) {
-  rig r;
-  start(&r);
+  oct_http_rig r;
+  oct_http_rig_start(&r);
   give(&r, GET("/wait") END);
   oct_http_exchange *x = oct_http_test_first(&r.h);
   g_ptr_array_remove_index(r.h.open, 0);
   oct_http_respond_error(x, 422, "\"\\\n\xc3\xa9");
-  pump(&r);
+  oct_http_rig_pump(&r);
   g_assert_true(g_str_has_suffix(r.wire->str,
                                  "\r\n\r\n{\"error\":{\"message\":\"\\\"\\\\\\n\xc3\xa9\",\"type\":"
                                  "\"invalid_request_error\",\"param\":null,\"code\":422}}"));
-  stop(&r);
+  oct_http_rig_stop(&r);
 }
 
 /* The id that answers carry. Owned. */
 static char *
 id_of(const char *header) {
-  rig r;
-  start(&r);
+  oct_http_rig r;
+  oct_http_rig_start(&r);
   g_autofree char *request = g_strdup_printf(GET("/wait") "%s" END, header);
   give(&r, request);
   char *id = g_strdup(oct_http_exchange_id(oct_http_test_first(&r.h)));
   oct_http_test_answer(&r.h, "");
-  pump(&r);
+  oct_http_rig_pump(&r);
   g_autofree char *line = g_strdup_printf("X-Request-Id: %s\r\n", id);
   g_assert_nonnull(strstr(r.wire->str, line));
-  stop(&r);
+  oct_http_rig_stop(&r);
   return id;
 }
 
@@ -348,159 +252,159 @@ request_ids(void) {
   g_assert_cmpstr(above, ==, made);
   g_assert_cmpstr(odd, ==, made);
   g_assert_cmpstr(empty, ==, made);
-  rig r;
-  start(&r);
+  oct_http_rig r;
+  oct_http_rig_start(&r);
   give(&r, GET("/wait") END);
   oct_http_test_answer(&r.h, "");
-  pump(&r);
+  oct_http_rig_pump(&r);
   give(&r, GET("/wait") END);
   g_assert_cmpstr(oct_http_exchange_id(oct_http_test_first(&r.h)), !=, made);
   /* The refusal of a head that was never whole has none. */
   oct_http_test_answer(&r.h, "");
-  pump(&r);
+  oct_http_rig_pump(&r);
   g_string_truncate(r.wire, 0);
   give(&r, "\n");
   expect_wire(&r, "400");
   g_assert_null(strstr(r.wire->str, "X-Request-Id"));
-  stop(&r);
+  oct_http_rig_stop(&r);
 }
 
 static void
 stream_pieces(void) {
-  rig r;
-  start(&r);
+  oct_http_rig r;
+  oct_http_rig_start(&r);
   give(&r, GET("/stream") END);
   oct_http_exchange *x = oct_http_test_first(&r.h);
   g_assert_true(oct_http_stream_write(x, "one", 3));
   g_assert_true(oct_http_stream_write(x, "", 0));
   g_assert_true(oct_http_stream_write(x, "two", 3));
-  pump(&r);
+  oct_http_rig_pump(&r);
   g_assert_true(g_str_has_suffix(r.wire->str, "\r\n\r\n3\r\none\r\n3\r\ntwo\r\n"));
   oct_http_test_end(&r.h);
-  pump(&r);
+  oct_http_rig_pump(&r);
   expect_wire(&r, "onetwo");
   expect_phase(&r, OCT_HTTP_READING_HEAD);
-  stop(&r);
+  oct_http_rig_stop(&r);
 }
 
 static void
 nothing_allocated(void) {
   char event[200];
   memset(event, 'e', sizeof event);
-  rig r;
-  start(&r);
+  oct_http_rig r;
+  oct_http_rig_start(&r);
   give(&r, GET("/stream") END);
   oct_http_exchange *x = oct_http_test_first(&r.h);
   for (int i = 0; i < 1000; i++) {
     g_assert_true(oct_http_stream_write(x, event, sizeof event));
     if (i % 3 == 0)
-      pump(&r);
+      oct_http_rig_pump(&r);
     if (i == 10)
       oct_budget_fail_at(r.budget, 1);
   }
-  pump(&r);
+  oct_http_rig_pump(&r);
   /* It is still armed: nothing was asked for. */
   g_assert_null(oct_budget_alloc(r.budget, 1, 1, NULL));
-  stop(&r);
+  oct_http_rig_stop(&r);
 }
 
 /* --- limits ----------------------------------------------------------------------------------- */
 
 static void
 header_time(void) {
-  rig r;
-  start(&r);
+  oct_http_rig r;
+  oct_http_rig_start(&r);
   for (int i = 0; i < 5; i++) {
     give(&r, i == 0 ? "GET " : "/");
-    advance(&r, 2 * S);
+    oct_http_rig_advance(&r, 2 * S);
   }
   expect_phase(&r, OCT_HTTP_READING_HEAD);
-  advance(&r, 1);
+  oct_http_rig_advance(&r, 1);
   expect_wire(&r, "408");
   expect_events(&r, "");
-  stop(&r);
-  start(&r);
-  advance(&r, 10 * S);
+  oct_http_rig_stop(&r);
+  oct_http_rig_start(&r);
+  oct_http_rig_advance(&r, 10 * S);
   expect_phase(&r, OCT_HTTP_READING_HEAD);
-  advance(&r, 1); /* who says nothing hears nothing */
+  oct_http_rig_advance(&r, 1); /* who says nothing hears nothing */
   expect_phase(&r, OCT_HTTP_OVER);
   expect_wire(&r, "");
-  stop(&r);
+  oct_http_rig_stop(&r);
 }
 
 static void
 idle_time(void) {
-  rig r;
-  start(&r);
+  oct_http_rig r;
+  oct_http_rig_start(&r);
   give(&r, GET("/a") END);
-  advance(&r, 900 * S);
+  oct_http_rig_advance(&r, 900 * S);
   expect_phase(&r, OCT_HTTP_READING_HEAD);
   give(&r, "G"); /* the header's time begins here */
-  advance(&r, 10 * S);
+  oct_http_rig_advance(&r, 10 * S);
   give(&r, "ET /b HTTP/1.1\r\n" H END);
   expect_wire(&r, "GET /a | GET /b");
-  advance(&r, 900 * S + 1);
+  oct_http_rig_advance(&r, 900 * S + 1);
   expect_phase(&r, OCT_HTTP_OVER);
-  stop(&r);
+  oct_http_rig_stop(&r);
 }
 
 static void
 body_idle(void) {
-  rig r;
-  start(&r);
+  oct_http_rig r;
+  oct_http_rig_start(&r);
   r.shared.config.limits.body_rate = 1;
   g_autofree char *much = g_strnfill(1000, 'x');
   give(&r, POST("/a") "Content-Length: 1002\r\n\r\n");
   give(&r, much);
-  advance(&r, 10 * S);
+  oct_http_rig_advance(&r, 10 * S);
   expect_phase(&r, OCT_HTTP_READING_BODY);
   give(&r, "y");
-  advance(&r, 10 * S);
+  oct_http_rig_advance(&r, 10 * S);
   expect_phase(&r, OCT_HTTP_READING_BODY);
-  advance(&r, 1);
+  oct_http_rig_advance(&r, 1);
   expect_events(&r, "head gone:timeout");
   expect_wire(&r, "408");
-  stop(&r);
+  oct_http_rig_stop(&r);
 }
 
 static void
 body_rate(void) {
   g_autofree char *second = g_strnfill(1024, 'x');
-  rig r;
-  start(&r);
+  oct_http_rig r;
+  oct_http_rig_start(&r);
   /* Nothing is asked of the first five seconds; then it is the average that counts. */
   give(&r, POST("/a") "Content-Length: 100000\r\n\r\n");
-  advance(&r, 5 * S);
+  oct_http_rig_advance(&r, 5 * S);
   expect_phase(&r, OCT_HTTP_READING_BODY);
   for (int i = 0; i < 7; i++)
     give(&r, second);
-  advance(&r, 2 * S);
+  oct_http_rig_advance(&r, 2 * S);
   expect_phase(&r, OCT_HTTP_READING_BODY);
   for (int i = 0; i < 20; i++) {
     give(&r, second);
-    advance(&r, S);
+    oct_http_rig_advance(&r, S);
   }
   expect_phase(&r, OCT_HTTP_READING_BODY);
-  advance(&r, 1);
+  oct_http_rig_advance(&r, 1);
   expect_events(&r, "head gone:timeout");
   expect_wire(&r, "408");
-  stop(&r);
+  oct_http_rig_stop(&r);
 }
 
 static void
 body_without_haste(void) {
-  rig r;
-  start(&r);
+  oct_http_rig r;
+  oct_http_rig_start(&r);
   give(&r, POST("/a") "Content-Length: 100000\r\n\r\n");
-  advance(&r, 5 * S + 1);
+  oct_http_rig_advance(&r, 5 * S + 1);
   expect_events(&r, "head gone:timeout");
-  stop(&r);
+  oct_http_rig_stop(&r);
 }
 
 static void
 queue_limit(void) {
-  rig r;
-  start(&r);
+  oct_http_rig r;
+  oct_http_rig_start(&r);
   give(&r, GET("/stream") END);
   oct_http_exchange *x = oct_http_test_first(&r.h);
   gsize max = r.shared.config.limits.queue_bytes;
@@ -519,55 +423,55 @@ queue_limit(void) {
   g_assert_false(oct_http_stream_write(x, "x", 1));
   g_assert_false(oct_http_stream_write(x, "x", 1));
   expect_events(&r, "head request");
-  pump(&r);
+  oct_http_rig_pump(&r);
   expect_events(&r, "head request gone:stalled");
   expect_phase(&r, OCT_HTTP_OVER);
   g_assert_true(r.x.reset);
-  stop(&r);
+  oct_http_rig_stop(&r);
 }
 
 static void
 ended_while_cut(void) {
-  rig r;
-  start(&r);
+  oct_http_rig r;
+  oct_http_rig_start(&r);
   give(&r, GET("/stream") END);
   g_autofree char *piece = g_strnfill(300000, 'x');
   r.window = 0;
   g_assert_false(oct_http_stream_write(oct_http_test_first(&r.h), piece, 300000));
   oct_http_test_end(&r.h);
-  pump(&r);
+  oct_http_rig_pump(&r);
   /* The handler was done: it hears nothing more. */
   expect_events(&r, "head request");
   expect_phase(&r, OCT_HTTP_OVER);
-  stop(&r);
+  oct_http_rig_stop(&r);
 }
 
 static void
 stall_time(void) {
-  rig r;
-  start(&r);
+  oct_http_rig r;
+  oct_http_rig_start(&r);
   give(&r, GET("/stream") END);
-  advance(&r, 3600 * S); /* a quiet stream is no stall */
+  oct_http_rig_advance(&r, 3600 * S); /* a quiet stream is no stall */
   r.window = 2;
   g_assert_true(oct_http_stream_write(oct_http_test_first(&r.h), "hello", 5));
-  pump(&r);
-  advance(&r, 30 * S);
+  oct_http_rig_pump(&r);
+  oct_http_rig_advance(&r, 30 * S);
   expect_events(&r, "head request");
   r.window = 1; /* a byte that goes starts it again */
-  pump(&r);
-  advance(&r, 30 * S);
+  oct_http_rig_pump(&r);
+  oct_http_rig_advance(&r, 30 * S);
   expect_events(&r, "head request");
-  advance(&r, 1);
+  oct_http_rig_advance(&r, 1);
   expect_events(&r, "head request gone:stalled");
   expect_phase(&r, OCT_HTTP_OVER);
-  stop(&r);
-  start(&r);
+  oct_http_rig_stop(&r);
+  oct_http_rig_start(&r);
   r.window = 5; /* a whole answer: the handler is done, the connection is cut */
   give(&r, GET("/a") END);
-  advance(&r, 30 * S + 1);
+  oct_http_rig_advance(&r, 30 * S + 1);
   expect_events(&r, "head request");
   expect_phase(&r, OCT_HTTP_OVER);
-  stop(&r);
+  oct_http_rig_stop(&r);
 }
 
 /* --- ends ------------------------------------------------------------------------------------- */
@@ -598,86 +502,87 @@ end_in_each_state(void) {
   };
   for (gsize s = 0; s < G_N_ELEMENTS(states); s++)
     for (gsize e = 0; e < G_N_ELEMENTS(ends); e++) {
-      rig r;
-      start(&r);
+      oct_http_rig r;
+      oct_http_rig_start(&r);
       give(&r, states[s].bytes);
       expect_events(&r, states[s].events);
       ends[e].end(&r.x);
-      pump(&r);
+      oct_http_rig_pump(&r);
       GString *wanted = g_string_new(states[s].phase_events);
       g_string_replace(wanted, "%s", ends[e].why, 0);
       expect_events(&r, wanted->str);
       expect_phase(&r, OCT_HTTP_OVER);
       g_assert_cmpuint(r.shared.counts.exchanges, ==, 0);
       g_string_free(wanted, TRUE);
-      stop(&r);
+      oct_http_rig_stop(&r);
     }
 }
 
 static void
 half_close_lets_answers_out(void) {
-  rig r;
-  start(&r);
+  oct_http_rig r;
+  oct_http_rig_start(&r);
   r.window = 10;
   give(&r, GET("/a") END);
   oct_http_connection_hung_up(&r.x);
   expect_phase(&r, OCT_HTTP_ANSWERED);
   r.window = G_MAXSIZE;
-  pump(&r);
+  oct_http_rig_pump(&r);
   expect_wire(&r, "GET /a");
   expect_phase(&r, OCT_HTTP_OVER);
-  stop(&r);
+  oct_http_rig_stop(&r);
 }
 
 static void
 drains(void) {
-  rig r;
-  start(&r);
+  oct_http_rig r;
+  oct_http_rig_start(&r);
   give(&r, GET("/wait") END GET("/b") END);
   r.shared.draining = TRUE;
-  pump(&r);
+  oct_http_rig_pump(&r);
   expect_phase(&r, OCT_HTTP_ASKED);
   oct_http_test_answer(&r.h, "done");
-  pump(&r);
+  oct_http_rig_pump(&r);
   expect_wire(&r, "done");
   expect_events(&r, "head request");
   g_assert_nonnull(strstr(r.wire->str, "Connection: close"));
   expect_phase(&r, OCT_HTTP_LINGERING);
-  stop(&r);
-  start(&r);
+  oct_http_rig_stop(&r);
+  oct_http_rig_start(&r);
   give(&r, GET("/a") END);
   r.shared.draining = TRUE;
-  pump(&r);
+  oct_http_rig_pump(&r);
   expect_phase(&r, OCT_HTTP_LINGERING);
-  stop(&r);
+  oct_http_rig_stop(&r);
 }
 
 /* Every allocation fails once: the exchange still ends once, and nothing leaks. */
 static void
 no_memory(void) {
+  static const char requests[] = POST("/stream") "Content-Length: 3\r\n\r\nabc" GET("/wait") END;
   g_autofree char *large = g_strnfill(20000, 'x');
   for (guint64 nth = 1; nth <= 16; nth++) {
-    rig r;
-    start(&r);
+    oct_http_rig r;
+    oct_http_rig_start(&r);
     oct_budget_fail_at(r.budget, nth);
-    give_bytes(&r, POST("/stream") "Content-Length: 3\r\n\r\nabc" GET("/wait") END, 128);
+    oct_http_rig_give(&r, requests, sizeof requests - 1);
     for (int i = 0; i < 2 && r.h.open->len > 0 && r.x.phase == OCT_HTTP_STREAMING; i++) {
       r.window = 0;
       (void)!oct_http_stream_write(oct_http_test_first(&r.h), large, 20000);
-      pump(&r);
+      oct_http_rig_pump(&r);
     }
     r.window = G_MAXSIZE;
-    pump(&r);
+    oct_http_rig_pump(&r);
     if (r.h.open->len > 0 && r.x.phase == OCT_HTTP_STREAMING)
       oct_http_test_end(&r.h);
-    pump(&r);
+    oct_http_rig_pump(&r);
     if (r.h.open->len > 0)
       oct_http_test_answer(&r.h, "b");
-    pump(&r);
-    stop(&r);
+    oct_http_rig_pump(&r);
+    oct_http_rig_stop(&r);
   }
-  rig r;
-  start_limited(&r, 100);
+  oct_http_rig r;
+  oct_http_rig_prepare(&r, 100);
   g_autoptr(GError) error = NULL;
   g_assert_false(oct_http_connection_init(&r.x, &r.shared, "test", &error));
   g_assert_nonnull(error);
