@@ -1,0 +1,189 @@
+/* Metrics under vLLM's names: present, adding up, and readable by Prometheus' own tool. */
+#include <string.h>
+
+#include <glib/gstdio.h>
+
+#include "backends/mock/mock.h"
+#include "engine/serve/outbox.h"
+#include "tests/engine/serve/serve-rig.h"
+
+/* The value of the sample that begins with `name`, which is there once. */
+static double
+sample(const GString *metrics, const char *name) {
+  g_autofree char *line = g_strconcat("\n", name, NULL);
+  const char *at = strstr(metrics->str, line);
+  g_assert_nonnull(at);
+  g_assert_null(strstr(at + 1, line));
+  const char *end = strchr(at + 1, '\n');
+  while (end[-1] != ' ')
+    end--;
+  return g_ascii_strtod(end, NULL);
+}
+
+#define LABELS "{model_name=\"test\",engine=\"0\""
+
+static GString *
+measure(serve_rig *r) {
+  serve_rig_init(r, oct_mock_world_new(NULL, NULL));
+  for (guint i = 0; i < 4; i++) /* the last two find the first ones' prompt */
+    serve_add(r, i * 100 * MS, "a prompt that is longer than a page is")->params.sampling.n =
+        1 + i % 2;
+  serve_ask *gone = serve_add(r, 0, "Hello"), *stops = serve_add(r, 0, "Hello");
+  gone->params.sampling.max_tokens = 2000;
+  gone->cancel_ns = 30 * MS;
+  stops->params.sampling.oracle_tokens = 3;
+  serve_add(r, 0, "");
+  serve_add(r, 0, "x")->params.sampling.n = 9;
+  serve_run(r);
+  g_assert_no_error(r->error);
+  GString *metrics = g_string_new("\n");
+  oct_service_write_metrics(r->service, metrics);
+  return metrics;
+}
+
+static void
+test_figures(void) {
+  serve_rig r;
+  GString *m = measure(&r);
+  guint64 prompt = 0, output = 0;
+  for (guint i = 0; i < r.asks->len; i++) {
+    const serve_ask *a = r.asks->pdata[i];
+    prompt += a->end.prompt_tokens;
+    output += a->end.output_tokens;
+  }
+  g_assert_cmpfloat(sample(m, "vllm:request_success_total" LABELS ",finished_reason=\"length\""),
+                    ==, 4);
+  g_assert_cmpfloat(sample(m, "vllm:request_success_total" LABELS ",finished_reason=\"stop\""), ==,
+                    1);
+  g_assert_cmpfloat(sample(m, "vllm:request_success_total" LABELS ",finished_reason=\"abort\""), ==,
+                    1);
+  g_assert_cmpfloat(sample(m, "vllm:request_success_total" LABELS ",finished_reason=\"error\""), ==,
+                    1);
+  g_assert_cmpfloat(sample(m, "vllm:admission_rejections_total" LABELS), ==, 1);
+  g_assert_cmpfloat(sample(m, "vllm:num_requests_running" LABELS), ==, 0);
+  g_assert_cmpfloat(sample(m, "vllm:prompt_tokens_total" LABELS), ==, (double)prompt);
+  double cached = sample(m, "vllm:prompt_tokens_cached_total" LABELS);
+  g_assert_cmpfloat(cached, >, 0);
+  const char *by = "vllm:prompt_tokens_by_source_total" LABELS ",source=";
+  g_autofree char *computed = g_strconcat(by, "\"local_compute\"", NULL);
+  g_autofree char *hit = g_strconcat(by, "\"local_cache_hit\"", NULL);
+  g_assert_cmpfloat(sample(m, computed) + sample(m, hit), ==, (double)prompt);
+  g_assert_cmpfloat(sample(m, hit), ==, cached);
+  g_assert_cmpfloat(sample(m, "vllm:e2e_request_latency_seconds_count" LABELS), ==, 7);
+  g_assert_cmpfloat(sample(m, "vllm:time_to_first_token_seconds_count" LABELS), ==, 6);
+  g_assert_cmpfloat(sample(m, "vllm:request_generation_tokens_sum" LABELS), ==, (double)output);
+  /* A gap less than a token for each choice that has any. */
+  g_assert_cmpfloat(sample(m, "vllm:inter_token_latency_seconds_count" LABELS), ==,
+                    (double)output - 8);
+  g_assert_cmpfloat(sample(m, "vllm:iteration_tokens_total_count" LABELS), ==,
+                    sample(m, "octet:steps_total" LABELS));
+  g_assert_cmpfloat(sample(m, "octet:health" LABELS ",state=\"ok\""), ==, 0);
+  g_assert_cmpfloat(sample(m, "octet:health" LABELS ",state=\"dead\""), ==, 1); /* it is over */
+  g_string_free(m, TRUE);
+  serve_rig_clear(&r);
+}
+
+/* Every name that dashboards of vLLM look for, of what this engine has. */
+static void
+test_names(void) {
+  static const char *const names[] = {"vllm:num_requests_running",
+                                      "vllm:num_requests_waiting",
+                                      "vllm:num_requests_waiting_by_reason",
+                                      "vllm:kv_cache_usage_perc",
+                                      "vllm:engine_sleep_state",
+                                      "vllm:cache_config_info",
+                                      "vllm:prompt_tokens_total",
+                                      "vllm:prompt_tokens_by_source_total",
+                                      "vllm:prompt_tokens_cached_total",
+                                      "vllm:generation_tokens_total",
+                                      "vllm:request_success_total",
+                                      "vllm:num_preemptions_total",
+                                      "vllm:prefix_cache_queries_total",
+                                      "vllm:prefix_cache_hits_total",
+                                      "vllm:external_prefix_cache_hits_total",
+                                      "vllm:admission_rejections_total",
+                                      "vllm:time_to_first_token_seconds",
+                                      "vllm:inter_token_latency_seconds",
+                                      "vllm:request_time_per_output_token_seconds",
+                                      "vllm:e2e_request_latency_seconds",
+                                      "vllm:request_queue_time_seconds",
+                                      "vllm:request_inference_time_seconds",
+                                      "vllm:request_prefill_time_seconds",
+                                      "vllm:request_decode_time_seconds",
+                                      "vllm:request_prompt_tokens",
+                                      "vllm:request_generation_tokens",
+                                      "vllm:request_max_num_generation_tokens",
+                                      "vllm:request_params_n",
+                                      "vllm:request_params_max_tokens",
+                                      "vllm:request_prefill_kv_computed_tokens",
+                                      "vllm:iteration_tokens_total"};
+  serve_rig r;
+  GString *m = measure(&r);
+  for (guint i = 0; i < G_N_ELEMENTS(names); i++) {
+    g_autofree char *type = g_strdup_printf("\n# TYPE %s ", names[i]);
+    g_assert_nonnull(strstr(m->str, type));
+  }
+  g_string_free(m, TRUE);
+  serve_rig_clear(&r);
+}
+
+/* Of what the tool finds, the names that vLLM chose are not ours to change. */
+static void
+test_promtool(void) {
+  g_autofree char *tool = g_find_program_in_path("promtool");
+  if (tool == NULL) {
+    g_test_skip("promtool is not installed (Debian's prometheus)");
+    return;
+  }
+  serve_rig r;
+  GString *m = measure(&r);
+  g_autoptr(GError) error = NULL;
+  g_autofree char *file = NULL, *found = NULL;
+  int fd = g_file_open_tmp("octet-metrics-XXXXXX", &file, &error);
+  g_assert_no_error(error);
+  g_assert_true(g_close(fd, NULL));
+  g_assert_true(g_file_set_contents(file, m->str + 1, -1, &error));
+  char *argv[] = {"/bin/sh", "-c", "exec \"$0\" check metrics <\"$1\" 2>&1", tool, file, NULL};
+  g_assert_true(
+      g_spawn_sync(NULL, argv, NULL, G_SPAWN_DEFAULT, NULL, NULL, &found, NULL, NULL, &error));
+  g_assert_no_error(error);
+  g_unlink(file);
+  g_auto(GStrv) lines = g_strsplit(found, "\n", -1);
+  for (char **line = lines; *line != NULL; line++)
+    if (**line != '\0' && strstr(*line, "should not contain ':'") == NULL &&
+        strstr(*line, "vllm:iteration_tokens_total non-counter") == NULL)
+      g_error("promtool: %s", *line);
+  g_string_free(m, TRUE);
+  serve_rig_clear(&r);
+}
+
+/* ---------------------------------------------------------------- outbox */
+
+static void
+test_outbox(void) {
+  oct_outbox *box = oct_outbox_new(4, sizeof(guint32));
+  guint32 popped, wanted = 0;
+  for (guint32 i = 0; i < 10; i++)
+    oct_outbox_push(box, &i);
+  g_assert_cmpuint(oct_outbox_count(box), ==, 4);
+  g_assert_false(oct_outbox_flush(box));
+  for (guint round = 0; round < 3; round++) {
+    while (oct_outbox_pop(box, &popped))
+      g_assert_cmpuint(popped, ==, wanted++);
+    (void)!oct_outbox_flush(box);
+  }
+  g_assert_cmpuint(wanted, ==, 10);
+  g_assert_true(oct_outbox_flush(box));
+  g_assert_false(oct_outbox_pop(box, &popped));
+  oct_outbox_free(box);
+}
+
+int
+main(int argc, char **argv) {
+  g_test_init(&argc, &argv, NULL);
+  g_test_add_func("/serve/measures/figures-add-up", test_figures);
+  g_test_add_func("/serve/measures/names", test_names);
+  g_test_add_func("/serve/measures/promtool-reads-them", test_promtool);
+  g_test_add_func("/serve/outbox/keeps-order-past-its-ring", test_outbox);
+  return g_test_run();
+}
