@@ -66,6 +66,8 @@ exact_distribution(const oct_sampling *s, const oct_sample_input *in, double *p)
     }
     if (in->mask != NULL && (in->mask[t / 64] >> (t % 64) & 1) == 0)
       logit = -INFINITY;
+    for (guint32 i = 0; i < in->n_suppressed; i++)
+      logit = in->suppressed[i] == t ? -INFINITY : logit;
     p[t] = logit / s->temperature;
     top = MAX(top, p[t]);
   }
@@ -150,6 +152,11 @@ draws_follow_the_distribution(void) {
   check_draws("temperature 1.7", &s, &all);
   check_draws("logit bias", &plain, &biased);
   check_draws("mask", &plain, &masked);
+  static const guint32 suppressed[] = {1, 4, 20};
+  oct_sample_input stopped = masked;
+  stopped.suppressed = suppressed;
+  stopped.n_suppressed = G_N_ELEMENTS(suppressed);
+  check_draws("suppression", &plain, &stopped);
   s = plain;
   s.top_k = 5;
   check_draws("top-k 5", &s, &all);
@@ -233,6 +240,26 @@ what_is_no_number_is_refused(void) {
   g_assert_cmpuint(oct_ref_sample(&plain, &in, scratch), ==, OCT_REF_NO_TOKEN);
 }
 
+/* What is suppressed is sampled after all where nothing else is left. */
+static void
+suppression_yields_to_the_mask(void) {
+  oct_token_logprob scratch[VOCAB];
+  g_autofree float *logits = data_normal(VOCAB, 1.5);
+  guint64 mask = 1 << 4 | 1 << 9;
+  const guint32 both[] = {9, 4, 1};
+  oct_sampling s = plain;
+  s.temperature = 0;
+  oct_sample_input in = {.logits = logits, .vocab = VOCAB, .mask = &mask, .suppressed = both};
+  guint32 best = logits[4] >= logits[9] ? 4 : 9, other = 13 - best;
+  g_assert_cmpuint(oct_ref_sample(&s, &in, scratch), ==, best);
+  in.suppressed = best == 9 ? both : both + 1;
+  in.n_suppressed = 1;
+  g_assert_cmpuint(oct_ref_sample(&s, &in, scratch), ==, other);
+  in.suppressed = both;
+  in.n_suppressed = 3;
+  g_assert_cmpuint(oct_ref_sample(&s, &in, scratch), ==, best);
+}
+
 static void
 draws_depend_on_seed_and_position_alone(void) {
   oct_token_logprob scratch[VOCAB];
@@ -309,6 +336,7 @@ main(int argc, char **argv) {
   g_test_add_func("/kernels/sample/draws-follow-the-distribution", draws_follow_the_distribution);
   g_test_add_func("/kernels/sample/greedy-takes-the-largest", greedy_takes_the_largest);
   g_test_add_func("/kernels/sample/what-is-no-number-is-refused", what_is_no_number_is_refused);
+  g_test_add_func("/kernels/sample/suppression-yields-to-the-mask", suppression_yields_to_the_mask);
   g_test_add_func("/kernels/sample/draws-depend-on-seed-and-position-alone",
                   draws_depend_on_seed_and_position_alone);
   g_test_add_func("/kernels/sample/uniforms-are-uniform", uniforms_are_uniform);

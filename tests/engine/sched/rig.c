@@ -43,8 +43,7 @@ on_tokens(void *user, oct_request_id id, void *request_user, guint32 choice, con
   if (ids == NULL)
     return;
   for (guint32 i = 0; i < n; i++) {
-    const oct_logprob *of = logprobs + (gsize)i * (1u + q->params.n_logprobs);
-    if (logprobs != NULL && of->token != ids[i])
+    if (logprobs != NULL && logprobs[(gsize)i * (1u + q->params.n_logprobs)].token != ids[i])
       fail(r, "a logprob is of another token");
     if (q->params.guided && !rig_allows(q, choice, q->tokens[choice]->len + i, ids[i]))
       fail(r, "a token came that its mask does not allow");
