@@ -13,6 +13,7 @@
 
 #include "engine/base/assert.h"
 #include "engine/text/detokenizer.h"
+#include "engine/text/error.h"
 
 /* --- life cycle ------------------------------------------------------------------------------- */
 
@@ -385,7 +386,10 @@ on_ended(void *user, oct_generation *generation, const oct_generation_end *end) 
   g_ptr_array_index(job->generations, at) = NULL;
   if (end->error != NULL) {
     g_auto(oct_api_fault) fault = {.status = 0};
-    oct_api_refuse_error(&fault, NULL, g_error_copy(end->error));
+    /* Before the first token the text layer has refused the constraint, or a prompt. */
+    const char *param = job->plan.sampling.constraint_param;
+    gboolean of_text = end->error->domain == OCT_TEXT_ERROR && end->first_token_ns < 0;
+    oct_api_refuse_error(&fault, of_text ? param : NULL, g_error_copy(end->error));
     fail(job, &fault);
     return;
   }

@@ -238,6 +238,7 @@ force_call(oct_plan *plan, const oct_plan_chat *chat, const char *name, oct_api_
   plan->sampling.constraint_text = g_strdup(text);
   free(text);
   plan->sampling.constraint = OCT_CONSTRAINT_SCHEMA;
+  plan->sampling.constraint_param = g_strdup("tools");
   plan->family = OCT_PARSE_LLAMA3;
   return agreed || oct_api_refuse(fault, 400, "tools",
                                   "tools: two of them define the same name in $defs differently");

@@ -30,6 +30,7 @@ oct_sampling_clear(oct_sampling *sampling) {
   g_clear_pointer(&sampling->stop_tokens, g_array_unref);
   g_clear_pointer(&sampling->biases, g_array_unref);
   g_clear_pointer(&sampling->constraint_text, g_free);
+  g_clear_pointer(&sampling->constraint_param, g_free);
 }
 
 #define FIELD(member, kind, ...) OCT_FIELD(oct_sampling, member, kind, __VA_ARGS__)
@@ -276,6 +277,7 @@ oct_sampling_constrain(oct_sampling *sampling, oct_constraint kind, const char *
       return FALSE;
   }
   sampling->constraint = kind;
+  sampling->constraint_param = g_strdup(param);
   return TRUE;
 }
 

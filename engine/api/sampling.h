@@ -41,6 +41,7 @@ typedef struct oct_sampling {
   GArray *biases;      /* oct_token_bias */
   oct_constraint constraint;
   char *constraint_text;
+  char *constraint_param; /* the field that it came from */
 } oct_sampling;
 
 void oct_sampling_init(oct_sampling *sampling);

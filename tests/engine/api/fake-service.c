@@ -101,7 +101,7 @@ oct_generation *
 oct_service_submit(oct_service *s, const oct_generation_params *params,
                    const oct_generation_listener *listener, void *user, GError **error) {
   g_autoptr(oct_prompt) prompt = params->prompt;
-  g_autoptr(oct_stop_set) stops = params->stops;
+  oct_stop_set_free(params->stops); /* both are taken */
   s->n_submitted++;
   s->params = *params;
   s->params.prompt = NULL;

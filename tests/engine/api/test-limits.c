@@ -211,8 +211,10 @@ test_tools(void) {
     check_owned(r, CHAT, "tools", list_of(plain, n), n <= 128 ? 200 : 400);
   const char *const good[] = {"a", "A.b:c/d-e_9"};
   const char *const bad[] = {"", "a b", "<|im_end|>", "\xc3\xa9"};
-  for (guint i = 0; i < G_N_ELEMENTS(good); i++)
-    check_owned(r, CHAT, "tools", g_strdup_printf("[%s]", tool_of(good[i], "{}")), 200);
+  for (guint i = 0; i < G_N_ELEMENTS(good); i++) {
+    g_autofree char *tool = tool_of(good[i], "{}");
+    check_owned(r, CHAT, "tools", g_strdup_printf("[%s]", tool), 200);
+  }
   for (guint i = 0; i < G_N_ELEMENTS(bad); i++) {
     g_autofree char *tool = tool_of(bad[i], "{}");
     g_autofree char *body =
