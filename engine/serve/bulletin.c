@@ -170,6 +170,7 @@ oct_bulletin_status(const oct_bulletin *b, gint64 now_ns, gint64 busy_ns, gint64
     status->running += page.stats.running;
     status->waiting += page.stats.waiting;
     opened += atomic_load(&board->opened_ppm);
+    status->ready = status->ready || page.stats.state == OCT_ENGINE_SERVING;
     opening += page.stats.state == OCT_ENGINE_OPENING;
     if (page.stats.state == OCT_ENGINE_DEAD) {
       dead++;

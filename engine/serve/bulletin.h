@@ -26,7 +26,7 @@ void oct_bulletin_publish(oct_bulletin *bulletin, const oct_service *service);
 /* A command is on its way. */
 void oct_bulletin_sent(oct_bulletin *bulletin, gint64 now_ns);
 void oct_bulletin_stats(const oct_bulletin *bulletin, guint32 replica, oct_engine_stats *stats);
-/* All but ready, active. `busy_ns`, `stall_ns`: from which age on. */
+/* All but active; ready: a replica serves. `busy_ns`, `stall_ns`: from which age on. */
 void oct_bulletin_status(const oct_bulletin *bulletin, gint64 now_ns, gint64 busy_ns,
                          gint64 stall_ns, oct_service_status *status);
 

@@ -156,8 +156,7 @@ oct_generation_prompt(const oct_generation *g, guint32 *n) {
 void
 oct_front_command(oct_service *s, oct_command_kind kind, guint32 choice, oct_generation *g) {
   if (atomic_load(&s->engine_ended)) {
-    if (g != NULL)
-      oct_generation_unref(g);
+    oct_generation_unref(g);
     return;
   }
   oct_outbox_push(s->commands, &(oct_command){kind, choice, g});

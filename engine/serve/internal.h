@@ -97,16 +97,15 @@ void oct_generation_unref(oct_generation *generation);
 #define OCT_COMMANDS_IN_RING 4096u
 
 typedef enum oct_command_kind {
-  OCT_COMMAND_SUBMIT, /* carries a reference */
-  OCT_COMMAND_CANCEL, /* carries a reference */
-  OCT_COMMAND_STOP,   /* one choice; carries a reference */
-  OCT_COMMAND_DRAIN,
+  OCT_COMMAND_SUBMIT,
+  OCT_COMMAND_CANCEL,
+  OCT_COMMAND_STOP, /* one choice */
 } oct_command_kind;
 
 typedef struct oct_command {
   oct_command_kind kind;
   guint32 choice;
-  oct_generation *generation;
+  oct_generation *generation; /* with a reference */
 } oct_command;
 
 /* ---------------------------------------------------------------- engine to front */

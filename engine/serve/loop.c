@@ -202,7 +202,7 @@ submit(oct_service *s, oct_generation *g) {
 void
 oct_loop_command(oct_service *s, const oct_command *command) {
   oct_generation *g = command->generation;
-  oct_engine *engine = g != NULL && g->id != 0 ? s->replicas[g->replica].engine : NULL;
+  oct_engine *engine = g->id != 0 ? s->replicas[g->replica].engine : NULL;
   switch (command->kind) {
   case OCT_COMMAND_SUBMIT:
     submit(s, g);
@@ -215,10 +215,6 @@ oct_loop_command(oct_service *s, const oct_command *command) {
     if (engine != NULL && oct_engine_stop(engine, g->id, command->choice, s->now))
       s->replicas[g->replica].dirty = TRUE;
     break;
-  case OCT_COMMAND_DRAIN:
-    for (guint32 i = 0; i < s->n_replicas; i++)
-      oct_engine_drain(s->replicas[i].engine);
-    return;
   }
   oct_generation_unref(g);
 }
@@ -365,7 +361,7 @@ close_down(oct_service *s) {
   while (oct_outbox_pop(s->commands, &command)) {
     if (command.kind == OCT_COMMAND_SUBMIT)
       refuse(s, command.generation, OCT_SERVICE_ERROR_DOWN, "the server is shutting down");
-    else if (command.generation != NULL)
+    else
       oct_generation_unref(command.generation);
   }
   if (s->batch->len > 0 && oct_ring_push(s->batches, &s->batch))

@@ -215,10 +215,10 @@ oct_service_free(oct_service *s) {
   s->phase = OCT_SERVICE_ABORTED;
   /* Until nothing is left: text threads have ended, so that what they have is given back here. */
   do {
-    oct_workers_turn(s->workers);
+    oct_service_dispatch(s);
+    oct_workers_drop(s->workers);
     if (s->guides != NULL)
       oct_guides_turn(s->guides);
-    oct_service_dispatch(s);
   } while (s->first != NULL || s->due->len > 0);
   oct_workers_free(s->workers);
   oct_guides_free(s->guides);
@@ -272,8 +272,7 @@ give_up(oct_service *s) {
   oct_command command;
   do
     while (oct_outbox_pop(s->commands, &command))
-      if (command.generation != NULL)
-        oct_generation_unref(command.generation);
+      oct_generation_unref(command.generation);
   while (!oct_outbox_flush(s->commands) || oct_outbox_count(s->commands) > 0);
   oct_front_end_all(s, "the engine has stopped");
   for (oct_generation *g = s->first, *next; g != NULL; g = next) {
@@ -366,9 +365,9 @@ oct_service_get_status(const oct_service *s, oct_service_status *status) {
     g_strlcpy(status->reason, "the engine thread has ended", sizeof status->reason);
   }
   status->active = s->n_active;
-  status->ready = s->phase == OCT_SERVICE_RUNNING && s->n_active < c->generations_max &&
-                  (status->health == OCT_HEALTH_OK || status->health == OCT_HEALTH_BUSY) &&
-                  status->opened >= 1;
+  status->ready = status->ready && s->phase == OCT_SERVICE_RUNNING &&
+                  s->n_active < c->generations_max &&
+                  (status->health == OCT_HEALTH_OK || status->health == OCT_HEALTH_BUSY);
 }
 
 void

@@ -79,19 +79,28 @@ oct_workers_stop(oct_workers *w) {
 }
 
 void
-oct_workers_free(oct_workers *w) {
-  if (w == NULL)
-    return;
-  oct_workers_dispatch(w);
+oct_workers_drop(oct_workers *w) {
   for (guint32 i = 0; i < w->n; i++) {
     oct_text_thread *t = &w->threads[i];
     oct_assert(t->worker == NULL);
     oct_job job;
-    while (oct_ring_pop(t->jobs, &job))
+    while (oct_ring_pop(t->jobs, &job)) {
+      t->n_jobs--;
       job.done(job.user);
-    oct_ring_free(t->jobs);
-    oct_ring_free(t->results);
-    oct_bell_free(t->bell);
+    }
+  }
+}
+
+void
+oct_workers_free(oct_workers *w) {
+  if (w == NULL)
+    return;
+  oct_workers_dispatch(w);
+  oct_workers_drop(w);
+  for (guint32 i = 0; i < w->n; i++) {
+    oct_ring_free(w->threads[i].jobs);
+    oct_ring_free(w->threads[i].results);
+    oct_bell_free(w->threads[i].bell);
   }
   g_free(w);
 }

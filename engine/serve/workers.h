@@ -15,7 +15,9 @@ oct_workers *oct_workers_new(oct_service *service, guint32 n);
 gboolean oct_workers_start(oct_workers *workers, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* Ends the threads after the job that each is at. */
 void oct_workers_stop(oct_workers *workers);
-/* Calls done() of what is left. Accepts NULL. Stopped, or never started. */
+/* Calls done() of what no thread has taken, without its work. Stopped, or never started. */
+void oct_workers_drop(oct_workers *workers);
+/* The same first. Accepts NULL. */
 void oct_workers_free(oct_workers *workers);
 
 /* work(user) on a thread, then done(user) from dispatch. FALSE with *error (BUSY). */
