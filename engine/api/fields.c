@@ -128,8 +128,7 @@ oct_fields_read(const json_t *object, const char *prefix, const oct_field_table 
     if (field == NULL) {
       /* The name is the client's: no longer than what Octet would have named itself. */
       g_autofree char *param = g_strdup_printf("%s%.64s", prefix, name);
-      g_autofree char *valid = g_utf8_make_valid(param, -1);
-      return oct_api_refuse(fault, 400, valid, "%s: unknown field", valid);
+      return oct_api_refuse(fault, 400, param, "%s: unknown field", param);
     }
     if (json_is_null(value))
       continue;

@@ -32,11 +32,13 @@ oct_api_model oct_api_model_of(const oct_api *api);
 /* --- answers without a job (respond.c) --------------------------------------------------------
  */
 
-/* Ends the exchange. */
+/* Each logs the request and ends the exchange. */
+void oct_api_respond(oct_api *api, oct_http_exchange *x, const oct_http_reply *reply);
 void oct_api_respond_json(oct_api *api, oct_http_exchange *x, guint status, const GString *body);
 /* In the shape that the route's clients read. */
 void oct_api_respond_fault(oct_api *api, oct_http_exchange *x, const oct_api_fault *fault,
                            gboolean anthropic);
+/* For exchanges that end otherwise, while they are there. */
 void oct_api_log(oct_api *api, const oct_http_exchange *x, guint status);
 
 /* A short answer's body, begun: api->scratch. */
@@ -126,7 +128,7 @@ void oct_item_put_input(const oct_item *item, oct_out *json);
 struct oct_job {
   oct_job_kind kind; /* first */
   oct_api *api;
-  oct_http_exchange *x; /* NULL once answered or left */
+  oct_http_exchange *x;
   const oct_shape *shape;
   oct_plan plan;
   char *id;

@@ -81,14 +81,6 @@ job_free(oct_job *job) {
   api->generating--;
 }
 
-/* The exchange has been answered. */
-static void
-job_done(oct_job *job, guint status) {
-  oct_api_log(job->api, job->x, status);
-  job->x = NULL;
-  job_free(job);
-}
-
 /* --- writing ---------------------------------------------------------------------------------- */
 
 static void
@@ -124,9 +116,10 @@ fail(oct_job *job, const oct_api_fault *fault) {
   else {
     job->shape->fail(job, fault);
     write_frames(job);
+    oct_api_log(job->api, job->x, fault->status);
     oct_http_stream_end(job->x);
   }
-  job_done(job, fault->status);
+  job_free(job);
 }
 
 static void
@@ -144,9 +137,10 @@ succeed(oct_job *job) {
       begin_stream(job);
     job->shape->end(job);
     write_frames(job);
+    oct_api_log(job->api, job->x, 200);
     oct_http_stream_end(job->x);
   }
-  job_done(job, 200);
+  job_free(job);
 }
 
 void
@@ -160,7 +154,6 @@ oct_job_keep_alive(oct_job *job) {
 void
 oct_job_gone(oct_job *job) {
   oct_api_log(job->api, job->x, 499);
-  job->x = NULL;
   job_free(job);
 }
 

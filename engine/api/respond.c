@@ -17,6 +17,12 @@ oct_api_log(oct_api *api, const oct_http_exchange *x, guint status) {
   api->config.log(api->config.user, line);
 }
 
+void
+oct_api_respond(oct_api *api, oct_http_exchange *x, const oct_http_reply *reply) {
+  oct_api_log(api, x, reply->status);
+  oct_http_respond(x, reply);
+}
+
 oct_out
 oct_api_body(oct_api *api) {
   g_string_truncate(api->scratch, 0);
@@ -27,8 +33,7 @@ void
 oct_api_respond_json(oct_api *api, oct_http_exchange *x, guint status, const GString *body) {
   const oct_http_reply reply = {
       .status = status, .content_type = "application/json", .body = {body->str, body->len}};
-  (void)api;
-  oct_http_respond(x, &reply);
+  oct_api_respond(api, x, &reply);
 }
 
 void
@@ -55,5 +60,5 @@ oct_api_respond_fault(oct_api *api, oct_http_exchange *x, const oct_api_fault *f
                                 .fields = fields,
                                 .n_fields = n,
                                 .body = {api->scratch->str, api->scratch->len}};
-  oct_http_respond(x, &reply);
+  oct_api_respond(api, x, &reply);
 }

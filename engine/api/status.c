@@ -59,14 +59,14 @@ oct_api_run_model(oct_api *api, oct_http_exchange *x, const char *path) {
 
 /* 503 with Retry-After when `well` is FALSE. */
 static void
-respond_state(oct_http_exchange *x, gboolean well, const GString *body) {
+respond_state(oct_api *api, oct_http_exchange *x, gboolean well, const GString *body) {
   const oct_http_field retry = {"Retry-After", "1"};
   const oct_http_reply reply = {.status = well ? 200 : 503,
                                 .content_type = "application/json",
                                 .fields = &retry,
                                 .n_fields = well ? 0 : 1,
                                 .body = {body->str, body->len}};
-  oct_http_respond(x, &reply);
+  oct_api_respond(api, x, &reply);
 }
 
 static void
@@ -90,7 +90,7 @@ oct_api_run_health(oct_api *api, oct_http_exchange *x, const char *path) {
   if (status.health == OCT_HEALTH_OPENING)
     oct_out_put_double(&json, "opened", status.opened);
   oct_out_close(&json, '}');
-  respond_state(x, status.health == OCT_HEALTH_OK || status.health == OCT_HEALTH_BUSY,
+  respond_state(api, x, status.health == OCT_HEALTH_OK || status.health == OCT_HEALTH_BUSY,
                 api->scratch);
 }
 
@@ -102,7 +102,7 @@ oct_api_run_livez(oct_api *api, oct_http_exchange *x, const char *path) {
   oct_out_open(&json, '{');
   oct_out_put_string(&json, "status", "ok");
   oct_out_close(&json, '}');
-  respond_state(x, TRUE, api->scratch);
+  respond_state(api, x, TRUE, api->scratch);
 }
 
 void
@@ -115,7 +115,7 @@ oct_api_run_readyz(oct_api *api, oct_http_exchange *x, const char *path) {
   oct_out_put_bool(&json, "ready", status.ready);
   put_status(&status, &json);
   oct_out_close(&json, '}');
-  respond_state(x, status.ready, api->scratch);
+  respond_state(api, x, status.ready, api->scratch);
 }
 
 void
@@ -154,5 +154,5 @@ oct_api_run_metrics(oct_api *api, oct_http_exchange *x, const char *path) {
   const oct_http_reply reply = {.status = 200,
                                 .content_type = "text/plain; version=0.0.4; charset=utf-8",
                                 .body = {api->scratch->str, api->scratch->len}};
-  oct_http_respond(x, &reply);
+  oct_api_respond(api, x, &reply);
 }

@@ -129,12 +129,43 @@ rig_send(rig *r, const char *bytes) {
   return reply;
 }
 
+static char *
+post_bytes(const char *path, const char *fields, const char *body) {
+  return g_strdup_printf("POST %s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n%s"
+                         "Content-Length: %zu\r\n\r\n%s",
+                         path, fields != NULL ? fields : "", strlen(body), body);
+}
+
+void
+rig_leave(rig *r, const char *path, const char *body, guint steps, rig_leaving how) {
+  int ends[2];
+  g_autofree char *quoted = rig_quote(body);
+  g_autofree char *bytes = post_bytes(path, NULL, quoted);
+  g_assert_cmpint(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), ==, 0);
+  oct_http_server_adopt(r->server, ends[0]);
+  g_assert_cmpint(send(ends[1], bytes, strlen(bytes), 0), ==, (gssize)strlen(bytes));
+  oct_http_server_turn(r->server);
+  oct_http_server_turn(r->server);
+  for (guint i = 0; i < steps; i++) {
+    fake_service_step(r->service);
+    oct_http_server_turn(r->server);
+  }
+  if (how == RIG_HALF_CLOSES)
+    shutdown(ends[1], SHUT_WR);
+  else if (how == RIG_CLOSES)
+    close(ends[1]);
+  else
+    oct_http_server_abort(r->server);
+  oct_http_server_turn(r->server);
+  oct_http_server_turn(r->server);
+  if (how != RIG_CLOSES)
+    close(ends[1]);
+  oct_http_server_turn(r->server);
+}
+
 rig_reply
 rig_post_with(rig *r, const char *path, const char *fields, const char *body) {
-  g_autofree char *bytes =
-      g_strdup_printf("POST %s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n%s"
-                      "Content-Length: %zu\r\n\r\n%s",
-                      path, fields != NULL ? fields : "", strlen(body), body);
+  g_autofree char *bytes = post_bytes(path, fields, body);
   return rig_send(r, bytes);
 }
 

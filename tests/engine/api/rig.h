@@ -40,6 +40,10 @@ rig_reply rig_post(rig *r, const char *path, const char *body);
 rig_reply rig_get(rig *r, const char *path);
 /* The answer's body as JSON, of this status (asserted). Owned. */
 json_t *rig_json(rig *r, guint status, const char *path, const char *body);
+typedef enum rig_leaving { RIG_CLOSES, RIG_HALF_CLOSES, RIG_IS_ABORTED } rig_leaving;
+/* Posts a request, lets the service do `steps` things, and leaves without its answer (or the server
+ * stops: after that only rig_free()). */
+void rig_leave(rig *r, const char *path, const char *body, guint steps, rig_leaving how);
 /* Asserts that the request is refused so, with error.param (NULL: null). */
 void rig_refuses(rig *r, const char *path, const char *body, guint status, const char *param);
 

@@ -316,6 +316,37 @@ test_log(void) {
   g_assert_nonnull(strstr(a.head, "\r\nX-Request-Id: me"));
 }
 
+/* Whoever leaves, in whatever state, leaves nothing behind. */
+static void
+test_gone(void) {
+  static const struct {
+    const char *path, *body;
+  } asks[] = {
+      {"/v1/completions", "{'prompt':'Hi'}"},
+      {"/v1/completions", "{'prompt':['a','b'],'n':3,'stream':true}"},
+      {"/v1/chat/completions", "{'messages':[{'role':'user','content':'Hi'}]}"},
+      {"/v1/chat/completions", "{'stream':true,'messages':[{'role':'user','content':'Hi'}]}"},
+      {"/v1/messages",
+       "{'max_tokens':20,'stream':true,'messages':[{'role':'user','content':'Hi'}]}"},
+      {"/v1/responses", "{'stream':true,'input':'Hi'}"},
+      {"/v1/embeddings", "{'input':'Hi'}"},
+      {"/tokenize", "{'prompt':'Hi'}"},
+  };
+  static const rig_options options = {.pooling = OCT_API_POOL_LAST};
+  for (guint i = 0; i < G_N_ELEMENTS(asks); i++)
+    for (guint steps = 0; steps < 5; steps++)
+      for (guint how = RIG_CLOSES; how <= RIG_IS_ABORTED; how++) {
+        g_autoptr(rig) r = rig_new(&options);
+        rig_leave(r, asks[i].path, asks[i].body, steps, how);
+        g_assert_cmpuint(r->service->live->len, ==, 0);
+        g_assert_cmpint(oct_api_deadline(r->api), ==, G_MAXINT64);
+        while (fake_service_step(r->service))
+          ;
+        gboolean answered = strstr(r->log->str, " 200 ") != NULL;
+        g_assert_true(answered || strstr(r->log->str, " 499 ") != NULL);
+      }
+}
+
 int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
@@ -328,6 +359,7 @@ main(int argc, char **argv) {
   g_test_add_func("/api/routes/health-has-its-status", test_health);
   g_test_add_func("/api/routes/tokenize-and-back", test_tokenize);
   g_test_add_func("/api/routes/embeddings", test_embeddings);
+  g_test_add_func("/api/routes/who-leaves-leaves-nothing-behind", test_gone);
   g_test_add_func("/api/routes/requests-are-logged-without-their-text", test_log);
   return g_test_run();
 }
