@@ -59,7 +59,7 @@ ask(scene *s, const guint32 *ids, guint32 n, oct_time arrival_ns) {
   p.prompt_ids = ids;
   p.prompt_tokens = n;
   p.temperature = 0;
-  p.max_tokens = GOLDEN_GENERATED;
+  p.max_tokens = s->g.n_generated;
   p.ignore_eos = TRUE;
   p.arrival_ns = arrival_ns;
   return rig_add(&s->r, 0, &p);
@@ -67,7 +67,7 @@ ask(scene *s, const guint32 *ids, guint32 n, oct_time arrival_ns) {
 
 static rig_request *
 ask_golden(scene *s, oct_time arrival_ns) {
-  return ask(s, s->g.prompt, GOLDEN_PROMPT, arrival_ns);
+  return ask(s, s->g.prompt, s->g.n_prompt, arrival_ns);
 }
 
 /* A prompt that is not the golden one: `n` ids by key. */
@@ -84,8 +84,7 @@ ask_other(scene *s, guint64 key, guint32 n, oct_time arrival_ns) {
 static gboolean
 is_close(const scene *s, guint32 k, guint32 token) {
   guint32 vocab = s->g.spec->vocab;
-  const float *logits =
-      golden_floats(&s->g, "generated_logits", (gsize)GOLDEN_GENERATED * vocab) + k * vocab;
+  const float *logits = golden_generated_logits(&s->g) + (gsize)k * vocab;
   double squares = 0;
   for (guint32 i = 0; i < vocab; i++)
     squares += (double)logits[i] * logits[i];
@@ -98,8 +97,8 @@ is_close(const scene *s, guint32 k, guint32 token) {
 static void
 assert_golden(const scene *s, const rig_request *q) {
   g_assert_cmpstr(oct_end_reason_name(q->record.reason), ==, "length");
-  g_assert_cmpuint(q->tokens[0]->len, ==, GOLDEN_GENERATED);
-  for (guint32 k = 0; k < GOLDEN_GENERATED; k++) {
+  g_assert_cmpuint(q->tokens[0]->len, ==, s->g.n_generated);
+  for (guint32 k = 0; k < s->g.n_generated; k++) {
     guint32 token = g_array_index(q->tokens[0], guint32, k);
     if (token == s->g.generated[k])
       continue;
@@ -119,7 +118,7 @@ assert_same(const rig_request *a, const rig_request *b, guint32 choice) {
 
 static void
 in_chunks(const subject *of) {
-  static const guint32 chunks[] = {1, 7, 16, 64};
+  static const guint32 chunks[] = {1, 5, 7, 16, 17, 64};
   for (gsize i = 0; i < G_N_ELEMENTS(chunks); i++)
     for (guint32 ahead = 0; ahead < 2; ahead++) {
       scene s;
@@ -130,8 +129,8 @@ in_chunks(const subject *of) {
       rig_request *q = ask_golden(&s, 0);
       scene_run(&s);
       assert_golden(&s, q);
-      guint32 prefills = (GOLDEN_PROMPT + chunks[i] - 1) / chunks[i];
-      g_assert_cmpuint(s.r.stats[0].steps, >=, prefills + GOLDEN_GENERATED - 1);
+      guint32 prefills = (s.g.n_prompt + chunks[i] - 1) / chunks[i];
+      g_assert_cmpuint(s.r.stats[0].steps, >=, prefills + s.g.n_generated - 1);
       scene_close(&s);
     }
 }
@@ -145,10 +144,10 @@ from_the_prefix_cache(const subject *of) {
   rig_request *first = ask_golden(&s, 0), *second = ask_golden(&s, of->world->later_ns);
   /* Shares 20 tokens with it, then goes its own way: and is itself found again. */
   guint32 ids[GOLDEN_PROMPT];
-  for (guint32 i = 0; i < GOLDEN_PROMPT; i++)
-    ids[i] = i < 20 ? s.g.prompt[i] : s.g.prompt[GOLDEN_PROMPT - 1 - i];
-  rig_request *third = ask(&s, ids, GOLDEN_PROMPT, 2 * of->world->later_ns);
-  rig_request *fourth = ask(&s, ids, GOLDEN_PROMPT, 3 * of->world->later_ns);
+  for (guint32 i = 0; i < s.g.n_prompt; i++)
+    ids[i] = i < 20 ? s.g.prompt[i] : s.g.prompt[s.g.n_prompt - 1 - i];
+  rig_request *third = ask(&s, ids, s.g.n_prompt, 2 * of->world->later_ns);
+  rig_request *fourth = ask(&s, ids, s.g.n_prompt, 3 * of->world->later_ns);
   scene_run(&s);
   assert_golden(&s, first);
   assert_golden(&s, second);
@@ -339,14 +338,21 @@ add(const golden_world *world, const char *name, const char *claim, void (*fn)(c
   g_test_add_data_func_full(path, t, run_test, g_free);
 }
 
-void
-golden_engine_add(const golden_world *world) {
-  for (const char *const *name = golden_names; *name != NULL; name++) {
+static void
+add_all(const golden_world *world, const char *const *names) {
+  for (const char *const *name = names; *name != NULL; name++) {
     add(world, *name, "in-chunks", in_chunks);
     add(world, *name, "from-the-prefix-cache", from_the_prefix_cache);
     add(world, *name, "after-recomputing", after_recomputing);
     add(world, *name, "after-offloading", after_offloading);
     add(world, *name, "in-company", in_company);
   }
+}
+
+void
+golden_engine_add(const golden_world *world) {
+  add_all(world, golden_names);
+  if (world->kimi_k3)
+    add_all(world, golden_k3_names);
   add(world, "qwen3-moe", "seeds-decide", seeds_decide);
 }

@@ -1,7 +1,8 @@
-/* The golden checkpoints through the real engine, for any world: the 24 greedy tokens that
- * transformers gives come out whatever the chunks of the prompt, whether its pages are found in the
- * prefix cache, after preemption with recompute and with offload, in a batch with others, running
- * ahead or not. And a seeded request samples the same tokens in any company.
+/* The golden checkpoints through the real engine, for any world: the greedy tokens that
+ * transformers, or Kimi K3's reference, gives come out whatever the chunks of the prompt, whether
+ * its pages are found in the prefix cache, after preemption with recompute and with offload, in a
+ * batch with others, running ahead or not. And a seeded request samples the same tokens in any
+ * company.
  */
 #ifndef OCT_TESTS_GOLDEN_ENGINE_H
 #define OCT_TESTS_GOLDEN_ENGINE_H
@@ -19,6 +20,7 @@ typedef struct golden_world {
    * so much of the logits' root mean square; what follows it is not compared. */
   double margin;
   oct_parallel parallel;
+  gboolean kimi_k3; /* the checkpoints of kimi-k3 too */
   gboolean eager;
   gboolean needs_gpu; /* skipped where there is none */
 } golden_world;
