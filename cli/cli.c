@@ -1,6 +1,7 @@
 /* What the sub-commands share: option parsing with one way to refuse, and one way to fail. */
 #include "cli/cli.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -103,4 +104,19 @@ oct_cli_fail(const char *command, GError *error) {
   fprintf(stderr, "octet %s: %s\n", command, error->message);
   g_error_free(error);
   return OCT_EXIT_FAILED;
+}
+
+gboolean
+oct_cli_write_json(const char *path, json_t *value, GError **error) {
+  gboolean to_stdout = g_str_equal(path, "-");
+  FILE *file = to_stdout ? stdout : fopen(path, "we");
+  gboolean ok = file != NULL && json_dumpf(value, file, JSON_INDENT(2)) == 0 &&
+                fputc('\n', file) != EOF && fflush(file) == 0;
+  if (file != NULL && !to_stdout && fclose(file) != 0)
+    ok = FALSE;
+  json_decref(value);
+  if (!ok)
+    g_set_error(error, G_FILE_ERROR, G_FILE_ERROR_FAILED, "%s cannot be written: %s", path,
+                g_strerror(errno));
+  return ok;
 }

@@ -11,6 +11,7 @@
 #define OCT_CLI_H
 
 #include <glib.h>
+#include <jansson.h>
 
 /* What octet exits with: done; could not be done (the reason is on stderr); asked wrongly. */
 enum { OCT_EXIT_OK = 0, OCT_EXIT_FAILED = 1, OCT_EXIT_USAGE = 2 };
@@ -18,6 +19,8 @@ enum { OCT_EXIT_OK = 0, OCT_EXIT_FAILED = 1, OCT_EXIT_USAGE = 2 };
 /* clang-format off */
 #define OCT_COMMANDS(ROW)                                                                          \
   ROW(bench,   "load for a server, and what came of it")                                           \
+  ROW(convert, "a checkpoint in another number format: AWQ, FP8, MXFP4")                           \
+  ROW(eval,    "how well a model predicts a text, and how far it is from another")                 \
   ROW(help,    "how to use a command: octet help COMMAND")                                         \
   ROW(model,   "the models that octet knows, and what they take: list, show, verify")              \
   ROW(replay,  "a trace through the real scheduler on a simulated node")                           \
@@ -53,6 +56,10 @@ void oct_cli_expand(int argc, char **argv, GPtrArray *kept);
 
 /* Says on stderr what is wrong with the command line and where help is. Returns OCT_EXIT_USAGE. */
 int oct_cli_refuse(const char *command, const char *format, ...) G_GNUC_PRINTF(2, 3);
+
+/* Writes `value`, which it takes, to a file, or to stdout for "-". */
+gboolean oct_cli_write_json(const char *path, json_t *value,
+                            GError **error) G_GNUC_WARN_UNUSED_RESULT;
 
 /* Says on stderr why the command failed. Takes `error`, which is set. Returns OCT_EXIT_FAILED. */
 int oct_cli_fail(const char *command, GError *error);

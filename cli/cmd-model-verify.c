@@ -3,7 +3,6 @@
  * reads every weight and looks for what is not a number. */
 #include "cli/cmd-model-verify.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -258,22 +257,6 @@ json_report(const verified *v, const options *o) {
   return json;
 }
 
-/* Writes `value`, which it takes, to a file, or to stdout for "-". */
-static gboolean
-write_json(const char *path, json_t *value, GError **error) {
-  gboolean to_stdout = g_str_equal(path, "-");
-  FILE *file = to_stdout ? stdout : fopen(path, "we");
-  gboolean ok = file != NULL && json_dumpf(value, file, JSON_INDENT(2)) == 0 &&
-                fputc('\n', file) != EOF && fflush(file) == 0;
-  if (file != NULL && !to_stdout && fclose(file) != 0)
-    ok = FALSE;
-  json_decref(value);
-  if (!ok)
-    g_set_error(error, G_FILE_ERROR, G_FILE_ERROR_FAILED, "%s cannot be written: %s", path,
-                g_strerror(errno));
-  return ok;
-}
-
 /* --- the command ---------------------------------------------------------------------------------
  */
 
@@ -307,7 +290,7 @@ run(const options *o, const char *path) {
   gboolean ok = verify(&v, o, format, path, &error);
   if (ok && (o->json == NULL || !g_str_equal(o->json, "-")))
     print_report(&v, o);
-  ok = ok && (o->json == NULL || write_json(o->json, json_report(&v, o), &error));
+  ok = ok && (o->json == NULL || oct_cli_write_json(o->json, json_report(&v, o), &error));
   int status = !ok ? oct_cli_fail("model", error) : is_good(&v) ? OCT_EXIT_OK : OCT_EXIT_FAILED;
   oct_weight_map_free(v.map);
   oct_map_report_free(v.report);

@@ -162,6 +162,19 @@ add_switched(oct_cpu_forward *f, const float *gate, const float *y) {
   }
 }
 
+/* What comes into the experts' gates, or into their down projections. */
+static void
+tell_inputs(const expert_loop *loop, gboolean down) {
+  const oct_cpu_forward *f = loop->f;
+  for (guint32 i = 0; f->inputs != NULL && i < loop->n_used; i++) {
+    guint32 e = loop->used[i], start = f->room.starts[e], n = f->room.starts[e + 1] - start;
+    oct_mlp mlp = oct_cpu_model_expert(f->model, loop->l, e);
+    gsize stride = down ? 2 * (gsize)mlp.inner : mlp.outer;
+    const float *x = down ? f->room.inner : f->room.pair_x;
+    oct_forward_tell_inputs(f, down ? mlp.down : mlp.gate, x + start * stride, stride, n);
+  }
+}
+
 void
 oct_forward_experts(oct_cpu_forward *f, guint32 layer) {
   const oct_cpu_layer *l = &f->model->layers[layer];
@@ -178,8 +191,10 @@ oct_forward_experts(oct_cpu_forward *f, guint32 layer) {
   for (guint32 e = 0; e < l->ffn->n_experts; e++)
     if (r->starts[e + 1] > r->starts[e])
       loop.used[loop.n_used++] = e;
+  tell_inputs(&loop, FALSE);
   loop.blocks = (l->ffn->moe_intermediate + OCT_FORWARD_ROWS - 1) / OCT_FORWARD_ROWS;
   oct_team_run(f->team, expert_gate_up_item, &loop, loop.n_used * loop.blocks);
+  tell_inputs(&loop, TRUE);
   loop.blocks = (oct_cpu_model_expert_width(f->model, l) + OCT_FORWARD_ROWS - 1) / OCT_FORWARD_ROWS;
   oct_team_run(f->team, expert_down_item, &loop, loop.n_used * loop.blocks);
   oct_team_run(f->team, add_pairs_item, &loop, f->m);

@@ -41,6 +41,8 @@ struct oct_cpu_forward {
   guint32 **counts; /* [layers]: experts used, NULL for dense layers */
   oct_cpu_forward_watch watch;
   void *watch_user;
+  oct_cpu_forward_inputs inputs;
+  void *inputs_user;
   /* The tile being run. */
   const oct_cpu_view *views;
   const oct_cpu_token *tokens;
@@ -59,6 +61,10 @@ void oct_forward_products(oct_cpu_forward *f, const oct_forward_product *product
 /* One product from x to y with rows `columns` and `rows` of the weight apart. */
 oct_forward_product oct_forward_product_of(const oct_cpu_forward *f, const oct_matrix *weight,
                                            const float *bias, const float *x, float *y);
+
+/* Tells who wants to know what comes into a matrix. */
+void oct_forward_tell_inputs(const oct_cpu_forward *f, const oct_matrix *matrix, const float *x,
+                             gsize stride, guint32 n);
 
 /* RMS norm of the tile's rows. */
 void oct_forward_norm(oct_cpu_forward *f, const float *x, const float *weight, guint32 width,

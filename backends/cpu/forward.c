@@ -32,11 +32,21 @@ product_item(void *context, guint32 item, guint32 thread) {
 }
 
 void
+oct_forward_tell_inputs(const oct_cpu_forward *f, const oct_matrix *matrix, const float *x,
+                        gsize stride, guint32 n) {
+  if (f->inputs != NULL)
+    f->inputs(f->inputs_user, matrix, x, stride, n);
+}
+
+void
 oct_forward_products(oct_cpu_forward *f, const oct_forward_product *products, guint32 n) {
   product_loop loop = {f, products, n};
   guint32 items = 0;
-  for (guint32 i = 0; i < n; i++)
+  for (guint32 i = 0; i < n; i++) {
+    const oct_matmul *call = &products[i].call;
     items += blocks_of(&products[i]);
+    oct_forward_tell_inputs(f, call->weight, call->x, call->x_stride, call->m);
+  }
   oct_team_run(f->team, product_item, &loop, items);
 }
 
@@ -116,6 +126,7 @@ gate_up_item(void *context, guint32 item, guint32 thread) {
 void
 oct_forward_dense(oct_cpu_forward *f, const oct_mlp *mlp, float *add_to) {
   mlp_loop loop = {f, mlp};
+  oct_forward_tell_inputs(f, mlp->gate, f->room.normed, mlp->outer, f->m);
   oct_team_run(f->team, gate_up_item, &loop,
                (mlp->inner + OCT_FORWARD_ROWS - 1) / OCT_FORWARD_ROWS);
   oct_forward_product down =
@@ -423,4 +434,10 @@ void
 oct_cpu_forward_set_watch(oct_cpu_forward *f, oct_cpu_forward_watch fn, void *user) {
   f->watch = fn;
   f->watch_user = user;
+}
+
+void
+oct_cpu_forward_set_inputs(oct_cpu_forward *f, oct_cpu_forward_inputs fn, void *user) {
+  f->inputs = fn;
+  f->inputs_user = user;
 }

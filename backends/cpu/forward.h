@@ -60,6 +60,13 @@ void oct_cpu_forward_logits(oct_cpu_forward *forward, const float *hidden, guint
 const guint32 *oct_cpu_forward_experts(const oct_cpu_forward *forward, guint32 layer);
 void oct_cpu_forward_clear_experts(oct_cpu_forward *forward);
 
+/* What comes into matrices, for calibration: called with x[n, columns], rows `stride` apart, before
+ * each product on the caller's thread. Gate and up of an MLP are told once, as gate. */
+typedef void (*oct_cpu_forward_inputs)(void *user, const oct_matrix *matrix, const float *x,
+                                       gsize stride, guint32 n);
+void oct_cpu_forward_set_inputs(oct_cpu_forward *forward, oct_cpu_forward_inputs inputs,
+                                void *user);
+
 /* For tests: called with x[n, hidden] before layer 0, after each layer, and (layer = n_layers + 1)
  * after the final norm of all tokens; `first` counts tokens from the batch's start. */
 typedef void (*oct_cpu_forward_watch)(void *user, guint32 layer, guint32 first, guint32 n,

@@ -71,7 +71,7 @@ check_stages(const oct_model_spec *spec, const oct_parallel *p, GError **error) 
  * and NVFP4 kernels pad the last block instead. */
 static guint32
 split_block(oct_dtype type) {
-  return type == OCT_DTYPE_FP8_BLOCK || type == OCT_DTYPE_INT4_G128 ? 128 : 1;
+  return type == OCT_DTYPE_FP8_BLOCK ? 128 : MAX(oct_dtype_int4_group(type), 1);
 }
 
 static gboolean

@@ -168,6 +168,16 @@ read_fp8(oct_fields *fields) {
   return OCT_DTYPE_FP8_BLOCK;
 }
 
+/* NONE: no such type. */
+static oct_dtype
+int4_of(guint32 group) {
+  static const oct_dtype types[] = {OCT_DTYPE_INT4_G128, OCT_DTYPE_INT4_G64, OCT_DTYPE_INT4_G32};
+  for (guint i = 0; i < G_N_ELEMENTS(types); i++)
+    if (oct_dtype_int4_group(types[i]) == group)
+      return types[i];
+  return OCT_DTYPE_NONE;
+}
+
 /* awq: {"bits" or "w_bit": 4, "group_size" or "q_group_size": 128, "version": "gemm"}; gptq: bits,
  * group_size and checkpoint_format, whose second version stores zeros as they are. */
 static oct_dtype
@@ -176,15 +186,16 @@ read_int4(oct_fields *fields, gboolean awq, oct_model_spec *spec) {
   const char *group = oct_fields_has(fields, "q_group_size") ? "q_group_size" : "group_size";
   if (oct_fields_u32(fields, bits, 1, 64) != 4)
     oct_fields_fail(fields, bits, OCT_MODEL_ERROR_FIELD, "supported is 4");
-  if (oct_fields_u32(fields, group, 1, OCT_MODEL_DIM_MAX) != 128)
-    oct_fields_fail(fields, group, OCT_MODEL_ERROR_FIELD, "supported is 128");
+  oct_dtype type = int4_of(oct_fields_u32(fields, group, 1, OCT_MODEL_DIM_MAX));
+  if (type == OCT_DTYPE_NONE)
+    oct_fields_fail(fields, group, OCT_MODEL_ERROR_FIELD, "supported are 128, 64 and 32");
   const char *field = awq ? "version" : "checkpoint_format", *plain = awq ? "gemm" : "gptq";
   const char *version = oct_fields_string_or(fields, field, plain);
   spec->gptq_v2 = !awq && g_str_equal(version, "gptq_v2");
   if (g_ascii_strcasecmp(version, plain) != 0 && !spec->gptq_v2)
     oct_fields_fail(fields, field, OCT_MODEL_ERROR_FIELD, "supported is \"%s\"%s", plain,
                     awq ? "" : " and \"gptq_v2\"");
-  return OCT_DTYPE_INT4_G128;
+  return type;
 }
 
 /* `weights` of a compressed-tensors group: 4-bit float in groups of 32 (mxfp4) or 16 (nvfp4), 4-bit
@@ -209,14 +220,20 @@ read_group_weights(oct_fields *weights, const char *format) {
   }
   guint32 size = oct_fields_u32(weights, "group_size", 1, OCT_MODEL_DIM_MAX);
   gboolean mx = g_str_has_prefix(format, "mxfp4"), nv = g_str_has_prefix(format, "nvfp4");
-  guint32 expected = !is_float ? 128 : mx ? 32 : 16;
-  if (is_float && !mx && !nv)
+  if (!is_float) {
+    oct_dtype grouped = int4_of(size);
+    if (grouped == OCT_DTYPE_NONE)
+      oct_fields_fail(weights, "group_size", OCT_MODEL_ERROR_FIELD, "supported are 128, 64 and 32");
+    return grouped;
+  }
+  guint32 expected = mx ? 32 : 16;
+  if (!mx && !nv)
     oct_fields_fail(weights, "type", OCT_MODEL_ERROR_FIELD,
                     "format %s: supported are mxfp4-pack-quantized and nvfp4-pack-quantized",
                     format);
   else if (size != expected)
     oct_fields_fail(weights, "group_size", OCT_MODEL_ERROR_FIELD, "supported is %u", expected);
-  return !is_float ? OCT_DTYPE_INT4_G128 : mx ? OCT_DTYPE_MXFP4 : OCT_DTYPE_NVFP4;
+  return mx ? OCT_DTYPE_MXFP4 : OCT_DTYPE_NVFP4;
 }
 
 /* Takes the classes that a group does not target out. "Linear" targets all. */

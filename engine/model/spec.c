@@ -25,6 +25,8 @@ oct_dtype_name(oct_dtype type) {
       [OCT_DTYPE_MXFP4] = "mxfp4",
       [OCT_DTYPE_NVFP4] = "nvfp4",
       [OCT_DTYPE_INT4_G128] = "int4-g128",
+      [OCT_DTYPE_INT4_G64] = "int4-g64",
+      [OCT_DTYPE_INT4_G32] = "int4-g32",
       [OCT_DTYPE_Q4_0] = "q4_0",
       [OCT_DTYPE_Q4_1] = "q4_1",
       [OCT_DTYPE_Q5_0] = "q5_0",
@@ -43,6 +45,14 @@ blocks_of(guint64 n, guint64 block) {
   return (n + block - 1) / block;
 }
 
+guint32
+oct_dtype_int4_group(oct_dtype type) {
+  return type == OCT_DTYPE_INT4_G128  ? 128
+         : type == OCT_DTYPE_INT4_G64 ? 64
+         : type == OCT_DTYPE_INT4_G32 ? 32
+                                      : 0;
+}
+
 guint64
 oct_storage_bytes(oct_dtype type, guint64 rows, guint64 columns) {
   switch (type) {
@@ -59,8 +69,10 @@ oct_storage_bytes(oct_dtype type, guint64 rows, guint64 columns) {
     return rows * (blocks_of(columns, 2) + blocks_of(columns, 32));
   case OCT_DTYPE_NVFP4:
     return rows * (blocks_of(columns, 2) + blocks_of(columns, 16));
-  case OCT_DTYPE_INT4_G128: {
-    guint64 groups = rows * blocks_of(columns, 128);
+  case OCT_DTYPE_INT4_G128:
+  case OCT_DTYPE_INT4_G64:
+  case OCT_DTYPE_INT4_G32: {
+    guint64 groups = rows * blocks_of(columns, oct_dtype_int4_group(type));
     return rows * blocks_of(columns, 2) + 2 * groups + blocks_of(groups, 2);
   }
   case OCT_DTYPE_Q4_0:

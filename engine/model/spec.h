@@ -37,6 +37,8 @@ typedef enum oct_dtype {
   OCT_DTYPE_MXFP4,     /* 4 bit, one e8m0 byte per 32 inputs */
   OCT_DTYPE_NVFP4,     /* 4 bit, one e4m3 byte per 16 inputs */
   OCT_DTYPE_INT4_G128, /* AWQ / GPTQ: 4 bit, f16 scale and 4-bit zero per 128 inputs */
+  OCT_DTYPE_INT4_G64,  /* the same per 64 */
+  OCT_DTYPE_INT4_G32,
   /* GGUF's blocks of 32 and of 256 inputs: engine/model/files/formats.h. */
   OCT_DTYPE_Q4_0,
   OCT_DTYPE_Q4_1,
@@ -50,6 +52,8 @@ typedef enum oct_dtype {
 } oct_dtype;
 
 const char *oct_dtype_name(oct_dtype type); /* "bfloat16", "fp8", "mxfp4"…; static */
+/* Inputs that share a scale in the 4-bit integer types, 0 for any other. */
+guint32 oct_dtype_int4_group(oct_dtype type);
 /* Bytes of a [rows, columns] weight in `type` as checkpoints store it: the codes of every element
  * (two 4-bit codes per byte, each row padded to a whole byte), and a scale for every block that a
  * row or tile begins, the last one even when partial. 0 columns or rows give 0. */

@@ -14,9 +14,8 @@
 #include "engine/model/files/dequant.h"
 #include "engine/model/files/floats.h"
 
-#define REACH      3.4641f /* the largest of the normal-like numbers: 2 x sqrt(3) */
-#define INT4_GROUP 128
-#define NVFP4_ONE  0x38 /* e4m3's 1 */
+#define REACH     3.4641f /* the largest of the normal-like numbers: 2 x sqrt(3) */
+#define NVFP4_ONE 0x38    /* e4m3's 1 */
 
 /* A normal-like number of deviation 1. */
 static float
@@ -132,11 +131,12 @@ choose_layout(oct_weight *w, oct_dtype stored) {
     w->layout = OCT_LAYOUT_NVFP4;
     w->type = OCT_STORED_U8;
     w->scale_type = OCT_STORED_F8_E4M3;
-  } else if (stored == OCT_DTYPE_INT4_G128 && w->columns % INT4_GROUP == 0 && w->rows % 8 == 0) {
+  } else if (oct_dtype_int4_group(stored) > 0 && w->columns % oct_dtype_int4_group(stored) == 0 &&
+             w->rows % 8 == 0) {
     w->layout = OCT_LAYOUT_AWQ;
     w->type = OCT_STORED_I32;
     w->scale_type = OCT_STORED_F16;
-    w->group = INT4_GROUP;
+    w->group = oct_dtype_int4_group(stored);
   }
 }
 
@@ -161,7 +161,7 @@ oct_dummy_sizes_get(const oct_weight *w, oct_dummy_sizes *sizes) {
   guint64 rows = w->rows, columns = w->columns;
   *sizes = (oct_dummy_sizes){0};
   if (w->layout == OCT_LAYOUT_AWQ) {
-    guint64 groups = columns / INT4_GROUP;
+    guint64 groups = columns / w->group;
     sizes->codes = columns * rows / 2;
     sizes->zeros = groups * rows / 2;
     sizes->scales = groups * rows * 2;
@@ -232,7 +232,7 @@ fill_plain(const oct_weight *w, guint8 *codes) {
 static void
 fill_awq(const oct_weight *w, guint32 *codes, guint16 *scales, guint32 *zeros) {
   static const guint8 place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
-  guint64 words = w->rows / 8, groups = w->columns / INT4_GROUP;
+  guint64 words = w->rows / 8, groups = w->columns / w->group;
   for (guint64 k = 0; k < w->columns; k++)
     for (guint64 word = 0; word < words; word++) {
       guint32 packed = 0;

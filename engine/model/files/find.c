@@ -521,3 +521,42 @@ oct_finder_find(oct_finder *finder, oct_weight *w) {
   }
   return result == FOUND;
 }
+
+/* --- the names to write --------------------------------------------------------------------------
+ */
+
+/* Whether a checkpoint has any tensor of a module. */
+static gboolean
+has_module(const oct_checkpoint *c, const char *module) {
+  static const char *const suffixes[] = {".weight", ".weight_packed", ".qweight", ".bias", ""};
+  char name[NAME_SIZE];
+  for (guint i = 0; i < G_N_ELEMENTS(suffixes); i++) {
+    int n = g_snprintf(name, sizeof name, "%s%s", module, suffixes[i]);
+    if (n > 0 && (gsize)n < sizeof name && oct_checkpoint_find(c, name) != NULL)
+      return TRUE;
+  }
+  return FALSE;
+}
+
+/* Mixtral's names say block_sparse_moe, others' mlp. */
+static gboolean
+suits_family(const oct_model_spec *spec, const char *pattern) {
+  return g_str_equal(spec->architecture, "mixtral") ==
+         (strstr(pattern, "block_sparse_moe") != NULL);
+}
+
+gboolean
+oct_weight_module(const oct_model_spec *spec, const oct_checkpoint *source, const oct_weight *w,
+                  char *name, const char **suffix) {
+  const oct_name_row *row = oct_name_row_get(OCT_LOAD_SAFETENSORS, w->kind);
+  gboolean gguf = oct_checkpoint_format(source) == OCT_LOAD_GGUF;
+  guint n = 0;
+  while (n < OCT_NAME_CANDIDATES && row->single[n] != NULL)
+    n++;
+  *suffix = row->part == OCT_NAME_WEIGHT ? ".weight" : row->part == OCT_NAME_BIAS ? ".bias" : "";
+  for (guint i = 0; i < n; i++)
+    if (oct_name_expand("", row->single[i], w->layer, w->expert, name, NAME_SIZE) &&
+        (gguf ? n == 1 || suits_family(spec, row->single[i]) : has_module(source, name)))
+      return TRUE;
+  return FALSE;
+}

@@ -300,8 +300,8 @@ find_family(const oct_checkpoint *checkpoint, GError **error) {
   return NULL;
 }
 
-oct_model_spec *
-oct_model_spec_from_gguf(const oct_checkpoint *checkpoint, GError **error) {
+char *
+oct_model_config_from_gguf(const oct_checkpoint *checkpoint, GError **error) {
   oct_assert(oct_checkpoint_format(checkpoint) == OCT_LOAD_GGUF);
   const gguf_family *family = find_family(checkpoint, error);
   if (family == NULL)
@@ -316,13 +316,23 @@ oct_model_spec_from_gguf(const oct_checkpoint *checkpoint, GError **error) {
     return NULL;
   r.config = json_object();
   read_config(&r, mixture);
-  oct_model_spec *spec = NULL;
+  char *text = NULL;
   if (!r.failed) {
-    char *text = json_dumps(r.config, 0);
-    spec = oct_model_spec_parse(oct_checkpoint_path(checkpoint), text, strlen(text), error);
-    free(text);
+    char *dumped = json_dumps(r.config, 0);
+    text = g_strdup(dumped);
+    free(dumped);
   }
   json_decref(r.config);
+  return text;
+}
+
+oct_model_spec *
+oct_model_spec_from_gguf(const oct_checkpoint *checkpoint, GError **error) {
+  g_autofree char *config = oct_model_config_from_gguf(checkpoint, error);
+  if (config == NULL)
+    return NULL;
+  oct_model_spec *spec =
+      oct_model_spec_parse(oct_checkpoint_path(checkpoint), config, strlen(config), error);
   if (spec == NULL)
     return NULL;
   g_autofree char *base = g_path_get_basename(oct_checkpoint_path(checkpoint));

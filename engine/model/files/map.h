@@ -105,6 +105,14 @@ const float *oct_weight_map_rope_divisors(const oct_weight_map *map, guint *n);
 /* "layer 3 expert 17 expert down"; owned. */
 char *oct_weight_name(const oct_weight *weight);
 
+/* What safetensors files of this family call the tensors of a weight: its module in
+ * name[OCT_FILE_NAME_MAX + 1], and in *suffix (static) what follows when it is stored plain,
+ * ".weight", ".bias" or "". `source` is the checkpoint that the weight is from, whatever its
+ * format. FALSE: all experts are in one tensor there. */
+gboolean oct_weight_module(const oct_model_spec *spec, const oct_checkpoint *source,
+                           const oct_weight *weight, char *name,
+                           const char **suffix) G_GNUC_WARN_UNUSED_RESULT;
+
 /* Read: rows first … first + n - 1 into out[n, columns], float32. Dummies too. Pure: any thread. */
 void oct_weight_read(const oct_weight *weight, guint64 first, guint64 n, float *out);
 /* Where row `row` is stored, counted in rows from `codes` (layouts with whole rows). */

@@ -34,5 +34,8 @@ oct_model_spec *oct_model_spec_of(const oct_checkpoint *checkpoint,
  */
 oct_model_spec *oct_model_spec_from_gguf(const oct_checkpoint *checkpoint,
                                          GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* The config.json that a GGUF file's metadata stands for, without `architectures`. Owned. */
+char *oct_model_config_from_gguf(const oct_checkpoint *checkpoint,
+                                 GError **error) G_GNUC_WARN_UNUSED_RESULT;
 
 #endif

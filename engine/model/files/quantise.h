@@ -25,11 +25,18 @@ void oct_quant_fp8_band(const float *values, gsize n_rows, gsize columns, guint8
 void oct_quant_mxfp4(const float *values, gsize n, guint8 *codes, guint8 *scales);
 
 /* --- AWQ's 4-bit integers ------------------------------------------------------------------------
- * Rows first_row … first_row + 7 (a multiple of 8) of a [rows, columns] weight: values[8, columns].
+ * `importance` (may be NULL) says for each input of a group or row what a squared error there
+ * costs; a group's range is then shrunk, down to 0.7 of what its values need, to where the sum
+ * costs least, and values outside of it are cut. Without it a group has its whole range, and an
+ * error is at most half of the group's scale, and a little more at the ends of its range where
+ * float16 rounds the scale down. */
+
+/* Rows first_row … first_row + 7 (a multiple of 8) of a [rows, columns] weight: values[8, columns].
  * Writes their words of codes [columns, rows / 8], zeros [columns / group, rows / 8] and float16
- * scales [columns / group, rows]. Zero is always representable. An error is at most half of the
- * group's scale, and a little more at the ends of its range where float16 rounds the scale down. */
-void oct_quant_awq(const float *values, guint64 first_row, guint64 rows, guint64 columns,
-                   guint64 group, guint32 *codes, guint32 *zeros, guint16 *scales);
+ * scales [columns / group, rows]. Zero is always representable. */
+void oct_quant_awq(const float *values, const float *importance, guint64 first_row, guint64 rows,
+                   guint64 columns, guint64 group, guint32 *codes, guint32 *zeros, guint16 *scales);
+/* What a group of n values costs with its whole range. */
+double oct_quant_awq_cost(const float *values, const float *importance, guint64 n);
 
 #endif

@@ -154,7 +154,7 @@ awq(void) {
     fill(law, values, (gsize)ROWS * COLUMNS);
     memset(codes, 0xff, COLUMNS * ROWS / 8 * sizeof *codes);
     for (gsize row = 0; row < ROWS; row += 8)
-      oct_quant_awq(values + row * COLUMNS, row, ROWS, COLUMNS, GROUP, codes, zeros, scales);
+      oct_quant_awq(values + row * COLUMNS, NULL, row, ROWS, COLUMNS, GROUP, codes, zeros, scales);
     oct_int4 w = {.layout = OCT_INT4_AWQ,
                   .rows = ROWS,
                   .columns = COLUMNS,
