@@ -19,6 +19,7 @@ typedef struct oct_cuda_options {
   guint64 seed;
   gboolean float32;     /* weights, activations and cache in float32; else bfloat16 */
   gboolean fixed_order; /* a row's bits do not depend on the batch: --batch-invariant */
+  gboolean overlap;     /* a kernel begins while the one before it ends */
   gboolean nvls;        /* NVLink multicast for NCCL, which is off otherwise */
   guint32 devices;      /* of the world; 0 = the GPUs there are. Beyond them they are taken round
                            by round: ranks that share a GPU, for tests of layouts */

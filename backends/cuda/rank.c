@@ -189,7 +189,8 @@ map_peers(oct_cuda_rank *r) {
 
 static gboolean
 make_queue(oct_cuda_rank *r) {
-  guint32 flags = r->group->options->fixed_order ? OCT_CUDA_FIXED_ORDER : 0;
+  const oct_cuda_options *o = r->group->options;
+  guint32 flags = (o->fixed_order ? OCT_CUDA_FIXED_ORDER : 0) | (o->overlap ? OCT_CUDA_OVERLAP : 0);
   gboolean fine =
       oct_cuda_note(r, cudaStreamCreateWithFlags(&r->compute, cudaStreamNonBlocking), "a stream") &&
       oct_cuda_note(r, cudaStreamCreateWithFlags(&r->copy_in, cudaStreamNonBlocking), "a stream") &&

@@ -1,0 +1,264 @@
+/* Whole decode steps of the cuda backend: time per step at several batch sizes and one context,
+ * with the next step submitted before the last is read, against the floor of reading weights and
+ * cache once; and prompts of 8192 tokens.
+ *
+ *   bench-cuda [--backend TEXT] [--tensor N] [--context N] [--slots N] [--batch N]
+ *              [--bandwidth TB/S] [--rate TFLOP/S] [--eager] [MODEL]
+ *
+ * MODEL is what oct_model_spec_load() takes (default llama-3.1-8b); weights are made up. The floor
+ * of a step is the sum over weight matrices and attention of max(bytes / bandwidth, flops / rate);
+ * both ceilings are the caller's, measured on the same card. CSV on stdout. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backends/registry.h"
+#include "engine/base/assert.h"
+#include "engine/base/rng.h"
+
+#define BLOCK   16
+#define SLOTS   256
+#define CHUNK   8192
+#define STEPS   64
+#define WARM_UP 8
+
+static char *backend = "cuda";
+static gint tensor = 1, context = 1024, n_slots = SLOTS, only;
+static double bandwidth = 4.5, rate = 790;
+static gboolean eager;
+
+typedef struct bench {
+  oct_world *world;
+  oct_instance_config config;
+  guint32 instance, slot_pages;
+  guint64 number;
+  oct_step_builder *builder;
+  guint32 position[SLOTS];
+  guint16 devices[8];
+} bench;
+
+static void
+wait_for(bench *b, oct_event_kind kind, oct_event *event) {
+  do {
+    gboolean there = oct_world_next(b->world, OCT_TIME_NEVER, event);
+    oct_assert(there);
+    if (event->kind == OCT_EVENT_OPEN_FAILED || event->kind == OCT_EVENT_FAULT) {
+      fprintf(stderr, "bench-cuda: %s\n", event->fault->message);
+      exit(1);
+    }
+  } while (event->kind != kind);
+}
+
+static void
+submit(bench *b) {
+  g_autoptr(GError) error = NULL;
+  if (oct_world_submit(b->world, b->instance, oct_step_end(b->builder), &error) != OCT_SUBMIT_OK) {
+    fprintf(stderr, "bench-cuda: %s\n", error != NULL ? error->message : "full");
+    exit(1);
+  }
+}
+
+/* ---------------------------------------------------------------- prompts */
+
+static void
+add_prompt(bench *b, guint32 slot, guint32 first, guint32 n, guint32 end) {
+  if (first == 0) {
+    oct_slot_open *o = oct_step_add_open(b->builder);
+    o->slot = slot;
+    o->prompt_tokens = end;
+    o->temperature = 0;
+    for (guint32 i = 0; i < b->slot_pages; i++)
+      *oct_step_add_change(b->builder) =
+          (oct_page_change){.slot = slot, .index = i, .page = slot * b->slot_pages + i};
+  }
+  guint32 *ids;
+  guint32 at = oct_step_add_tokens(b->builder, NULL, n, &ids);
+  for (guint32 i = 0; i < n; i++)
+    ids[i] = (guint32)(oct_mix64((guint64)slot << 32 | (first + i)) % b->config.spec->vocab);
+  oct_slice *s = oct_step_add_slice(b->builder);
+  s->slot = slot;
+  s->source = OCT_SOURCE_IDS;
+  s->sample = first + n == end ? OCT_SAMPLE_LAST : OCT_SAMPLE_NONE;
+  s->flags = OCT_SLICE_PREFILL;
+  s->n_tokens = n;
+  s->tokens = at;
+  s->position = first;
+}
+
+/* Every slot's prompt of `context` tokens; time of the steps, of CHUNK tokens each. */
+static void
+fill(bench *b) {
+  guint32 each = MAX(1, CHUNK / (guint32)context), n = MIN((guint32)context, CHUNK);
+  oct_time began = 0, last = 0;
+  guint64 tokens = 0;
+  for (guint32 slot = 0; slot < (guint32)n_slots; slot += each)
+    for (guint32 first = 0; first < (guint32)context; first += n) {
+      oct_event event;
+      oct_step_begin(b->builder, ++b->number, 1);
+      for (guint32 i = slot; i < MIN(slot + each, (guint32)n_slots); i++)
+        add_prompt(b, i, first, MIN(n, (guint32)context - first), (guint32)context);
+      submit(b);
+      wait_for(b, OCT_EVENT_STEP_DONE, &event);
+      if (began == 0)
+        began = event.time_ns; /* the first one warms up */
+      else
+        tokens += (guint64)MIN(each, (guint32)n_slots - slot) * n;
+      last = event.time_ns;
+    }
+  for (guint32 i = 0; i < (guint32)n_slots; i++)
+    b->position[i] = (guint32)context;
+  double seconds = (double)(last - began) * 1e-9;
+  if (tokens == 0)
+    return;
+  /* The head has a row per prompt, not per token. */
+  oct_weights w;
+  oct_model_weights(b->config.spec, &w);
+  guint64 head = w.head.parameters > 0 ? w.head.parameters : w.embedding.parameters;
+  double each_flops = 2.0 * (double)(oct_model_active_parameters(b->config.spec) - head);
+  double flops = each_flops * (double)tokens;
+  printf(
+      "prefill,%u tokens a step in prompts of %d,%.0f tokens/s,%.1f TFLOP/s in weights,%.1f %% of "
+      "the rate\n",
+      CHUNK, context, (double)tokens / seconds, flops / seconds * 1e-12,
+      flops / seconds * 1e-10 / rate);
+}
+
+/* ---------------------------------------------------------------- decodes */
+
+static void
+submit_decodes(bench *b, guint32 batch) {
+  oct_step_begin(b->builder, ++b->number, 1);
+  for (guint32 i = 0; i < batch; i++) {
+    oct_slice *s = oct_step_add_slice(b->builder);
+    s->slot = i;
+    s->source = OCT_SOURCE_DEVICE;
+    s->sample = OCT_SAMPLE_LAST;
+    s->n_tokens = 1;
+    s->position = b->position[i]++;
+  }
+  submit(b);
+}
+
+/* Σ over products and attention of the larger of bytes / bandwidth and flops / rate, in us. Weights
+ * are two bytes each; every rank has its share. */
+static double
+floor_us(const bench *b, guint32 batch) {
+  const oct_model_spec *spec = b->config.spec;
+  oct_weights w;
+  oct_model_weights(spec, &w);
+  const oct_weight_sum sums[] = {w.attention, w.dense_ffn, w.shared_experts, w.router,
+                                 w.head.parameters > 0 ? w.head : w.embedding};
+  double us = 0, read = bandwidth * 1e6, compute = rate * 1e6; /* per us */
+  for (gsize i = 0; i < G_N_ELEMENTS(sums); i++) {
+    double n = (double)sums[i].parameters / tensor;
+    us += MAX(n * 2 / read, n * 2 * batch / compute);
+  }
+  oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
+  guint n_groups = oct_model_groups(spec, OCT_DTYPE_BF16, groups);
+  for (guint g = 0; g < n_groups; g++)
+    us += (double)groups[g].token_bytes / tensor * context * batch / read;
+  return us;
+}
+
+static int
+compare_times(const void *a, const void *b) {
+  oct_time x = *(const oct_time *)a, y = *(const oct_time *)b;
+  return x < y ? -1 : x > y;
+}
+
+static void
+decode(bench *b, guint32 batch) {
+  oct_event event;
+  oct_time times[STEPS], last = 0;
+  guint64 first = b->number + 1;
+  for (guint32 i = 0; i < b->config.depth - 1; i++)
+    submit_decodes(b, batch);
+  for (guint32 i = 0; i < WARM_UP + STEPS; i++) {
+    submit_decodes(b, batch);
+    wait_for(b, OCT_EVENT_STEP_DONE, &event);
+    oct_assert(event.number == first + i);
+    if (i >= WARM_UP)
+      times[i - WARM_UP] = event.result->end_ns - last;
+    last = event.result->end_ns;
+  }
+  for (guint32 i = 0; i < b->config.depth - 1; i++)
+    wait_for(b, OCT_EVENT_STEP_DONE, &event);
+  qsort(times, STEPS, sizeof *times, compare_times);
+  double us = (double)times[STEPS / 2] * 1e-3, least = floor_us(b, batch);
+  printf(
+      "decode,batch %u,context %d,%.1f us (%.1f to %.1f),floor %.1f us,ratio %.3f,%.0f tokens/s\n",
+      batch, context, us, (double)times[0] * 1e-3, (double)times[STEPS * 9 / 10] * 1e-3, least,
+      us / least, batch / us * 1e6);
+}
+
+static int
+run(oct_world *world, void *arg) {
+  static const guint32 batches[] = {1, 16, 64, 256};
+  bench *b = arg;
+  g_autoptr(GError) error = NULL;
+  oct_event event;
+  b->world = world;
+  b->builder = oct_step_builder_new();
+  if (!oct_world_open(world, &b->config, &b->instance, &error)) {
+    fprintf(stderr, "bench-cuda: %s\n", error->message);
+    return 1;
+  }
+  wait_for(b, OCT_EVENT_OPENED, &event);
+  printf("open,%.2f s,graphs up to %u\n", (double)event.time_ns * 1e-9,
+         event.capabilities->graph_max_batch);
+  fill(b);
+  for (gsize i = 0; i < G_N_ELEMENTS(batches) && batches[i] <= (guint32)n_slots; i++)
+    if (only == 0 || batches[i] == (guint32)only)
+      decode(b, batches[i]);
+  oct_world_close(world, b->instance);
+  oct_step_builder_free(b->builder);
+  return 0;
+}
+
+int
+main(int argc, char **argv) {
+  g_autoptr(GError) error = NULL;
+  const GOptionEntry entries[] = {
+      {"backend", 0, 0, G_OPTION_ARG_STRING, &backend, "world (default cuda)", "TEXT"},
+      {"tensor", 0, 0, G_OPTION_ARG_INT, &tensor, "ranks of the tensor group, 1 to 8", "N"},
+      {"context", 0, 0, G_OPTION_ARG_INT, &context, "tokens, up to 8192 (default 1024)", "N"},
+      {"slots", 0, 0, G_OPTION_ARG_INT, &n_slots, "sequences, 1 to 256 (default 256)", "N"},
+      {"batch", 0, 0, G_OPTION_ARG_INT, &only, "only 1, 16, 64 or 256 (default all)", "N"},
+      {"bandwidth", 0, 0, G_OPTION_ARG_DOUBLE, &bandwidth, "of reads (default 4.5)", "TB/S"},
+      {"rate", 0, 0, G_OPTION_ARG_DOUBLE, &rate, "of products (default 790)", "TFLOP/S"},
+      {"eager", 0, 0, G_OPTION_ARG_NONE, &eager, "no graphs", NULL},
+      {NULL}};
+  GOptionContext *options = g_option_context_new("[MODEL]");
+  g_option_context_add_main_entries(options, entries, NULL);
+  gboolean parsed = g_option_context_parse(options, &argc, &argv, &error);
+  g_option_context_free(options);
+  g_autoptr(oct_model_spec) spec =
+      parsed ? oct_model_spec_load(argc > 1 ? argv[1] : "llama-3.1-8b", NULL, &error) : NULL;
+  oct_world *world = spec != NULL ? oct_backend_world_new(backend, &error) : NULL;
+  if (world == NULL || tensor < 1 || tensor > 8 || context < 1 || context > CHUNK || n_slots < 1 ||
+      n_slots > SLOTS) {
+    fprintf(stderr, "bench-cuda: %s\n", error != NULL ? error->message : "options out of range");
+    return error != NULL && strstr(error->message, "no GPU") != NULL ? 0 : 1;
+  }
+  bench b = {.config = {.label = "bench",
+                        .spec = spec,
+                        .parallel = OCT_PARALLEL_DEFAULT,
+                        .kv_dtype = OCT_DTYPE_BF16,
+                        .block_size = BLOCK,
+                        .depth = 2,
+                        .max_slots = SLOTS,
+                        .max_batched_tokens = CHUNK,
+                        .seed = 1,
+                        .eager = eager}};
+  oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
+  b.config.parallel.tensor = (guint32)tensor;
+  b.config.memory.n_groups = oct_model_groups(spec, OCT_DTYPE_BF16, groups);
+  b.slot_pages = ((guint32)context + 4 * (WARM_UP + STEPS + 4) + BLOCK - 1) / BLOCK;
+  b.config.memory.groups[0].n_device = SLOTS * b.slot_pages;
+  for (guint16 i = 0; i < 8; i++)
+    b.devices[i] = i;
+  b.config.devices = b.devices;
+  int result = oct_world_run(world, run, &b);
+  oct_world_free(world);
+  return result;
+}
