@@ -19,6 +19,7 @@ enum { OCT_EXIT_OK = 0, OCT_EXIT_FAILED = 1, OCT_EXIT_USAGE = 2 };
 /* clang-format off */
 #define OCT_COMMANDS(ROW)                                                                          \
   ROW(bench,   "load for a server, and what came of it")                                           \
+  ROW(chat,    "a conversation with a model, in a terminal")                                       \
   ROW(convert, "a checkpoint in another number format: AWQ, FP8, MXFP4")                           \
   ROW(eval,    "how well a model predicts a text, and how far it is from another")                 \
   ROW(help,    "how to use a command: octet help COMMAND")                                         \

@@ -44,8 +44,68 @@ refused 2 "no-such.csv" $nobody no-such.csv --time-scale 2
 refused 2 "request-timeout" $nobody --request-timeout 5
 
 # --- a server of octet's own
-"$octet" serve --help >/dev/null 2>&1 || {
-  skip "load for octet serve" "octet serve is not there"
-  done_testing
-}
+# field NAME FILE: the first number or word of that name.
+field() { sed -n "s/^ *\"$1\": \"\{0,1\}\([^\",]*\).*/\1/p" "$2" | head -n 1; }
+"$octet" serve --backend mock --uds "$work/socket" --disable-access-log >"$work/served" 2>&1 &
+server=$!
+trap 'kill $server 2>/dev/null; rm -rf "$work"' EXIT
+at="unix:$work/socket --ready-check-timeout 30s --text --ignore-eos --random-input-len 20"
+at="$at --random-output-len 8"
+
+run "$octet" bench $at --rate 200 --num-prompts 60 --json "$work/a.json" \
+  --requests "$work/a.jsonl" --server-metrics --slo ttft_p99=30s --num-warmups 2
+is "$status" 0 "load for octet serve on mock succeeds"
+is "$err" "" "it leaves stderr empty"
+for word in verdict window TTFT TPOT ITL E2E queue "longest gap" "from the send" "sent late" \
+  "server's own" throughput slo client assumed; do
+  has "$out" "$word" "the report has $word"
+done
+n=$(printf '%s\n' "$out" | LC_ALL=C.UTF-8 awk '{ if (length > n) n = length } END { print n }')
+[ "$n" -le 100 ]
+ok $? "the report is at most 100 columns wide"
+is "$(field schema "$work/a.json")" "octet-replay-1" "its schema is a replay's"
+is "$(field requests_sent "$work/a.json")" 60 "it counts what was sent"
+is "$(field failed "$work/a.json")" 0 "nothing failed"
+is "$(field short_answers "$work/a.json")" 0 "every answer has its length"
+is "$(wc -l <"$work/a.jsonl")" 60 "--requests has a line per request"
+# Every field of the report is described.
+sed -n 's/^ *"\([a-z0-9_]*\)": .*/\1/p' "$work/a.json" | LC_ALL=C sort -u |
+  while read -r name; do
+    grep -qE "\`(client\.)?$name\`" "$OCT_SRCDIR/doc/replay.md" "$OCT_SRCDIR/doc/bench.md" ||
+      echo "$name"
+  done >"$work/undescribed"
+is "$(cat "$work/undescribed")" "" "doc/bench.md or doc/replay.md describes every field"
+
+run "$octet" bench $at --max-concurrency 4 --num-prompts 40 --endpoint chat --json "$work/b.json" \
+  --label closed --compare "$work/a.json"
+is "$status" 0 "a closed loop of chats succeeds"
+has "$out" "closed loop of 4 slots" "the report says so"
+has "$out" "2 configurations of" "an older report stands beside it"
+has "$out" "a.json" "by its file's name"
+run "$octet" bench $at --rate inf --num-prompts 40 --max-concurrency 3
+has "$out" "at most 3 at once" "a rate and a cap go together"
+run "$octet" bench "unix:$work/socket" --text --num-prompts 30 --time-scale 0.01 \
+  "$OCT_SRCDIR/traces/samples/chat.jsonl" --json -
+is "$(printf '%s\n' "$out" | head -n 1)" "{" "--json - prints JSON alone"
+has "$out" '"time_scale": 0.01' "a trace is sent at another pace"
+run "$octet" bench "unix:$work/socket" --model none --num-prompts 3
+is "$status" 1 "load of which nothing is answered fails"
+has "$err" "no request was answered" "it says so"
+has "$out" "status 404" "the report has the errors"
+run "$octet" bench "unix:$work/socket" --num-prompts 3 --extra-body '{"frobnicate":1}' --text
+has "$out" "frobnicate" "a refusal's reason is shown"
+run "$octet" replay "$OCT_SRCDIR/traces/samples/chat.jsonl" --model llama-3.1-8b --backend mock \
+  --limit 20 --compare "$work/a.json" --compare "$work/b.json" --json "$work/c.json"
+is "$status" 0 "a replay stands beside reports of bench"
+has "$out" "3 configurations of" "all of them"
+has "$out" "closed" "with their labels"
+is "$(grep -c '"schema": "octet-replay-1"' "$work/c.json")" 3 "its JSON has all reports"
+
+# Interrupted: what was measured is told.
+timeout -s INT 3 "$octet" bench $at --rate 20 --num-prompts 100000 >"$work/out" 2>"$work/err"
+has "$(cat "$work/out")" "interrupted" "a report comes after an interrupt"
+kill "$server"
+wait "$server"
+run "$octet" bench "unix:$work/socket" --ready-check-timeout 0s
+is "$status" 1 "a server that has ended is not reached"
 done_testing
