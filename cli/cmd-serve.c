@@ -381,8 +381,8 @@ static gboolean
 end(serving *s, GError **error) {
   gboolean good = TRUE;
   oct_http_server_free(s->server);
-  oct_api_free(s->api);
   oct_service_free(s->service);
+  oct_api_free(s->api);
   oct_budget_free(s->budget);
   oct_serve_model_clear(&s->model);
   if (s->recorder != NULL)

@@ -22,19 +22,6 @@ typedef struct route {
   void (*run)(oct_api *api, oct_http_exchange *x, const char *path);
 } route;
 
-void
-oct_api_run_plan(oct_api *api, oct_http_exchange *x, const oct_shape *shape, oct_plan_reader read) {
-  const oct_http_request *request = oct_http_exchange_request(x);
-  const oct_api_model model = oct_api_model_of(api);
-  g_auto(oct_plan) plan;
-  g_auto(oct_api_fault) fault = {.status = 0};
-  oct_plan_init(&plan);
-  if (read(&plan, &model, request->body.bytes, request->body.size, &fault))
-    oct_job_start(api, x, shape, &plan);
-  else
-    oct_api_respond_fault(api, x, &fault, shape->anthropic);
-}
-
 static void
 run_chat(oct_api *api, oct_http_exchange *x, const char *path) {
   (void)path;

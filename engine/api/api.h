@@ -64,7 +64,8 @@ typedef struct oct_api oct_api;
 
 /* Life cycle. NULL with *error: no name, or one that cannot be. */
 oct_api *oct_api_new(const oct_api_config *config, GError **error) G_GNUC_WARN_UNUSED_RESULT;
-/* Every exchange has ended: free the server first. Accepts NULL. */
+/* Free the server first, so that every exchange has ended, then the service, so that no text thread
+ * is at work for it. Accepts NULL. */
 void oct_api_free(oct_api *api);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(oct_api, oct_api_free)
 

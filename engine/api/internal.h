@@ -43,7 +43,9 @@ void oct_api_log(oct_api *api, const oct_http_exchange *x, guint status);
 
 /* A short answer's body, begun: api->scratch. */
 oct_out oct_api_body(oct_api *api);
-/* Reads the body with `read`, and generates or refuses. */
+/* Reads the body with `read`, and generates or refuses (read.c). A longer body than this is read on
+ * a text thread. */
+#define OCT_API_SHORT_BYTES 65536u
 void oct_api_run_plan(oct_api *api, oct_http_exchange *x, const oct_shape *shape,
                       oct_plan_reader read);
 

@@ -1,14 +1,15 @@
 /* POST /v1/messages, Anthropic's API: the answer, as events and whole. */
 #include "engine/api/internal.h"
 
+/* The prefix cache is nothing that a client has asked for, or pays less for: input_tokens is the
+ * whole prompt, as count_tokens says. */
 static void
-put_usage(const oct_job *job, gboolean ended, oct_out *json) {
-  gint64 cached = ended ? (gint64)job->cached_tokens : 0;
+put_usage(const oct_job *job, oct_out *json) {
   oct_out_key(json, "usage");
   oct_out_open(json, '{');
-  oct_out_put_int(json, "input_tokens", (gint64)job->prompt_tokens - cached);
+  oct_out_put_int(json, "input_tokens", (gint64)job->prompt_tokens);
   oct_out_put_int(json, "cache_creation_input_tokens", 0);
-  oct_out_put_int(json, "cache_read_input_tokens", cached);
+  oct_out_put_int(json, "cache_read_input_tokens", 0);
   oct_out_put_int(json, "output_tokens", (gint64)oct_job_output_tokens(job));
   oct_out_close(json, '}');
 }
@@ -72,7 +73,7 @@ begin(oct_job *job) {
   oct_out_put_empty(&json, "content", "[]");
   oct_out_put_null(&json, "stop_reason");
   oct_out_put_null(&json, "stop_sequence");
-  put_usage(job, FALSE, &json);
+  put_usage(job, &json);
   oct_out_close(&json, '}');
   oct_event_close(job, &json);
 }
@@ -123,7 +124,7 @@ end(oct_job *job) {
   oct_out_open(&json, '{');
   put_stop(&job->choices[0], &json);
   oct_out_close(&json, '}');
-  put_usage(job, TRUE, &json);
+  put_usage(job, &json);
   oct_event_close(job, &json);
   json = oct_event_open(job, "message_stop");
   oct_event_close(job, &json);
@@ -151,7 +152,7 @@ whole(oct_job *job) {
     put_block(g_ptr_array_index(c->items, i), TRUE, &json);
   oct_out_close(&json, ']');
   put_stop(c, &json);
-  put_usage(job, TRUE, &json);
+  put_usage(job, &json);
   oct_job_put_metrics(job, &json);
   oct_out_close(&json, '}');
 }

@@ -82,8 +82,8 @@ rig_free(rig *r) {
   if (r == NULL)
     return;
   oct_http_server_free(r->server);
-  oct_api_free(r->api);
   fake_service_free(r->service);
+  oct_api_free(r->api);
   oct_chat_renderer_free(r->renderer);
   oct_tokenizer_free(r->tokenizer);
   oct_budget_free(r->budget);
@@ -143,8 +143,11 @@ rig_leave(rig *r, const char *path, const char *body, guint steps, rig_leaving h
   g_autofree char *bytes = post_bytes(path, NULL, quoted);
   g_assert_cmpint(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), ==, 0);
   oct_http_server_adopt(r->server, ends[0]);
-  g_assert_cmpint(send(ends[1], bytes, strlen(bytes), 0), ==, (gssize)strlen(bytes));
-  oct_http_server_turn(r->server);
+  for (gsize sent = 0, size = strlen(bytes); sent < size;) {
+    gssize n = send(ends[1], bytes + sent, size - sent, 0);
+    sent += n > 0 ? (gsize)n : 0;
+    oct_http_server_turn(r->server);
+  }
   oct_http_server_turn(r->server);
   for (guint i = 0; i < steps; i++) {
     fake_service_step(r->service);

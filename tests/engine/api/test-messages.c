@@ -52,7 +52,7 @@ test_message(void) {
                   "{\"id\":\"msg_abc\",\"type\":\"message\",\"role\":\"assistant\",\"model\":"
                   "\"tiny\",\"content\":[{\"type\":\"text\",\"text\":\"Hello, world.\"}],"
                   "\"stop_reason\":\"end_turn\",\"stop_sequence\":null,\"usage\":{\"input_tokens\":"
-                  "16,\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":15,"
+                  "31,\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":0,"
                   "\"output_tokens\":12}}");
   g_assert_cmpstr(r->service->prompt->str, ==,
                   "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>"

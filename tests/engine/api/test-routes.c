@@ -1,7 +1,7 @@
 /* Routes, keys, heads; answers that are known at once. */
 #include <string.h>
 
-#include "engine/api/keys.h"
+#include "engine/api/internal.h"
 #include "tests/engine/api/rig.h"
 
 static const char *const keys[] = {"sk-one", "sk-two"};
@@ -316,6 +316,24 @@ test_log(void) {
   g_assert_nonnull(strstr(a.head, "\r\nX-Request-Id: me"));
 }
 
+/* A body that is read on another thread is answered as any other. */
+static void
+test_long(void) {
+  g_autoptr(rig) r = rig_new(&(rig_options){.context = 100000});
+  for (gsize n = OCT_API_SHORT_BYTES - 64; n <= OCT_API_SHORT_BYTES + 64; n += 64) {
+    g_autofree char *text = g_strnfill(n, 'x');
+    g_autofree char *body =
+        g_strdup_printf("{'messages':[{'role':'user','content':'%s'}],'max_tokens':2}", text);
+    g_autofree char *bad = g_strdup_printf("{'prompt':'%s','max_tokens':-1}", text);
+    json_decref(rig_json(r, 200, "/v1/chat/completions", body));
+    rig_refuses(r, "/v1/completions", bad, 400, "max_tokens");
+    rig_leave(r, "/v1/chat/completions", body, 0, RIG_CLOSES);
+    while (fake_service_step(r->service))
+      ;
+    g_assert_cmpuint(r->service->live->len, ==, 0);
+  }
+}
+
 /* Whoever leaves, in whatever state, leaves nothing behind. */
 static void
 test_gone(void) {
@@ -359,6 +377,7 @@ main(int argc, char **argv) {
   g_test_add_func("/api/routes/health-has-its-status", test_health);
   g_test_add_func("/api/routes/tokenize-and-back", test_tokenize);
   g_test_add_func("/api/routes/embeddings", test_embeddings);
+  g_test_add_func("/api/routes/long-bodies-are-read-elsewhere", test_long);
   g_test_add_func("/api/routes/who-leaves-leaves-nothing-behind", test_gone);
   g_test_add_func("/api/routes/requests-are-logged-without-their-text", test_log);
   return g_test_run();
