@@ -211,6 +211,47 @@ test_engine_that_cannot_be(void) {
   tear_down(&f);
 }
 
+static oct_world *
+no_world(void *user, GError **error) {
+  (void)user;
+  g_set_error_literal(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG, "no such node");
+  return NULL;
+}
+
+static oct_world *
+virtual_world(void *user, GError **error) {
+  (void)user;
+  return oct_mock_world_new(NULL, error);
+}
+
+static oct_world *
+real_world(void *user, GError **error) {
+  (void)user, (void)error;
+  return real_mock();
+}
+
+static void
+test_worlds_of_the_thread(void) {
+  oct_world *(*const makers[])(void *, GError **) = {no_world, virtual_world, real_world};
+  static const char *const messages[] = {"no such node", "virtual clock", NULL};
+  for (guint i = 0; i < G_N_ELEMENTS(makers); i++) {
+    fixture f;
+    set_up(&f, NULL);
+    f.rig.config.make_world = makers[i];
+    f.rig.service = oct_service_new(&f.rig.config, &f.rig.error);
+    gboolean started = oct_service_start(f.rig.service, &f.rig.error);
+    g_assert_true(started == (messages[i] == NULL));
+    if (started) {
+      serve_ask *a = serve_add(&f.rig, 0, "Hello");
+      serve_submit(a);
+      drain(&f);
+      g_assert_cmpuint(a->choices[0].ids->len, ==, 16);
+    } else
+      g_assert_nonnull(strstr(f.rig.error->message, messages[i]));
+    tear_down(&f);
+  }
+}
+
 /* ---------------------------------------------------------------- cancel */
 
 /* Client gone in whatever state: its pages are back while another goes on. */
@@ -282,6 +323,7 @@ main(int argc, char **argv) {
   g_test_add_func("/serve/threads/stopped-is-told", test_stop_is_told);
   g_test_add_func("/serve/threads/an-engine-that-cannot-be-is-an-error",
                   test_engine_that_cannot_be);
+  g_test_add_func("/serve/threads/a-world-of-the-thread", test_worlds_of_the_thread);
   g_test_add_func("/serve/threads/clients-that-leave-disturb-nobody", test_gone);
   g_test_add_func("/serve/threads/a-hung-engine-is-stalled-and-its-clients-are-told", test_hung);
   return g_test_run();
