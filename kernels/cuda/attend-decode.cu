@@ -293,9 +293,15 @@ clear_padding(const attend_args &a, uint32_t token, uint32_t head, uint32_t n) {
     out[c] = from_float<bf16>(0);
 }
 
+/* Blocks of a multiprocessor: as registers allow. */
+constexpr int
+blocks_of(int element_bytes, int width, int tiles) {
+  return width > 128 || tiles > 1 ? 2 : width <= 64 || element_bytes == 1 ? 4 : 3;
+}
+
 template <typename C, int D, int NT>
 static __global__ void
-__launch_bounds__(32 * WARPS) attend_decode(attend_args a) {
+__launch_bounds__(32 * WARPS, blocks_of(sizeof(C), D, NT)) attend_decode(attend_args a) {
   extern __shared__ float room[];
   await_predecessors();
   admit_successor();
@@ -372,7 +378,11 @@ launch_decode(const oct_cuda_queue *queue, const attend_args &a) {
 template <typename C, int D>
 static int
 by_group(const oct_cuda_queue *queue, const attend_args &a) {
-  return a.group <= 8 ? launch_decode<C, D, 1>(queue, a) : launch_decode<C, D, 2>(queue, a);
+  /* Two tiles of wide heads do not fit into registers. */
+  if constexpr (D <= 128)
+    if (a.group > 8)
+      return launch_decode<C, D, 2>(queue, a);
+  return launch_decode<C, D, 1>(queue, a);
 }
 
 template <typename C>
@@ -400,6 +410,12 @@ oct_attend_decode_can(const attend_args &a, oct_cuda_type type) {
   return type == OCT_CUDA_BF16 && a.kv.type != OCT_CUDA_F32 && a.kv.has_values &&
          a.kv.page_tokens % TILE == 0 && (w == 64 || w == 80 || w == 96 || w == 128 || w == 256) &&
          a.q_stride % 2 == 0;
+}
+
+uint32_t
+oct_attend_decode_blocks(const attend_args &a) {
+  int element_bytes = a.kv.type == OCT_CUDA_FP8 ? 1 : 2;
+  return (uint32_t)blocks_of(element_bytes, (int)a.kv.width, a.group <= 8 ? 1 : 2);
 }
 
 int

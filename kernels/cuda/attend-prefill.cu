@@ -9,37 +9,6 @@
 #define WARPS 4
 #define ROWS  (16 * WARPS)
 
-/* Tiles of ROWS rows that a sequence has. */
-OCT_DEVICE uint32_t
-tiles_of(const attend_args &a, uint32_t seq) {
-  uint32_t n = a.batch.seq_first[seq + 1] - a.batch.seq_first[seq];
-  return (n * a.group + ROWS - 1) / ROWS;
-}
-
-/* The sequence that has tile *tile of all, and the tile's number in it; false: there is none. Every
- * warp finds it for itself. */
-OCT_DEVICE bool
-find_tile(const attend_args &a, uint32_t *tile, uint32_t *seq) {
-  uint32_t lane = threadIdx.x % 32, left = *tile;
-  for (uint32_t base = 0; base < a.n_seqs; base += 32) {
-    uint32_t s = base + lane, mine = s < a.n_seqs ? tiles_of(a, a.first_seq + s) : 0, until = mine;
-#pragma unroll
-    for (int d = 1; d < 32; d *= 2) {
-      uint32_t before = __shfl_up_sync(0xffffffffu, until, d);
-      until += lane >= d ? before : 0;
-    }
-    uint32_t who = __ballot_sync(0xffffffffu, left < until);
-    if (who != 0) {
-      int first = __ffs(who) - 1;
-      *tile = left - __shfl_sync(0xffffffffu, until - mine, first);
-      *seq = a.first_seq + base + first;
-      return true;
-    }
-    left -= __shfl_sync(0xffffffffu, until, 31);
-  }
-  return false;
-}
-
 OCT_DEVICE void
 copy_async(uint32_t to, const void *from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
@@ -228,7 +197,7 @@ __launch_bounds__(32 * WARPS) attend_prefill(attend_args a) {
   admit_successor();
   /* The last tiles see most: they come first. */
   uint32_t tile = gridDim.x - 1 - blockIdx.x, seq, kv_head = blockIdx.y;
-  if (!find_tile(a, &tile, &seq))
+  if (!find_tile<ROWS>(a, &tile, &seq))
     return;
   uint32_t first_token = a.batch.seq_first[seq], start = a.batch.seq_start[seq];
   prefiller<C, DP, KEYS> p = {};

@@ -2,7 +2,8 @@
 #include "kernels/cuda/attend.cuh"
 
 /* Keys of a split at least, and with a fixed order always. */
-#define SPLIT_KEYS       256
+#define SPLIT_KEYS       64
+#define BLOCK_KEYS       128
 #define FIXED_SPLIT_KEYS 1024
 #define SPLITS_MAX       128
 
@@ -27,7 +28,9 @@ make_args(const oct_cuda_attention *c) {
   return a;
 }
 
-/* As many splits as give every multiprocessor several blocks: they end together then. */
+/* Splits for the least time: blocks run in waves over the multiprocessors, and each costs as much
+ * as BLOCK_KEYS more keys beside its own, as does joining the splits. Of nearly equal times the one
+ * with more splits, since contexts differ. */
 static void
 choose_splits(const oct_cuda_queue *queue, uint32_t max_context, uint32_t window, attend_args *a) {
   uint32_t context = window != 0 && window + 16 < max_context ? window + 16 : max_context;
@@ -38,17 +41,24 @@ choose_splits(const oct_cuda_queue *queue, uint32_t max_context, uint32_t window
     a->n_splits = ceil_div(context, a->chunk);
     return;
   }
-  uint32_t pairs = a->n_seqs * a->kv.n_heads * ceil_div(a->group, 16);
-  uint32_t wanted = ceil_div(queue->sm_count * 16, pairs > 0 ? pairs : 1);
-  uint32_t most = ceil_div(context, SPLIT_KEYS);
-  a->n_splits = wanted < most ? wanted : most;
-  a->n_splits = a->n_splits < 1 ? 1 : a->n_splits > SPLITS_MAX ? SPLITS_MAX : a->n_splits;
+  uint32_t pairs = a->n_seqs * a->kv.n_heads * ceil_div(a->group, a->kv.width > 128 ? 8 : 16);
+  uint32_t slots = queue->sm_count * oct_attend_decode_blocks(*a), most = SPLITS_MAX;
+  double least = 1e300;
+  if (most > ceil_div(context, SPLIT_KEYS))
+    most = ceil_div(context, SPLIT_KEYS);
+  for (uint32_t s = 1; s <= most; s++) {
+    double time = (double)ceil_div(pairs * s, slots) * (ceil_div(context, s) + BLOCK_KEYS) +
+                  (s > 1 ? BLOCK_KEYS : 0);
+    if (time < least * 1.08)
+      a->n_splits = s;
+    least = time < least ? time : least;
+  }
 }
 
 /* The batch in two parts: sequences of one token, and others. */
 struct attend_plan {
   attend_args decode, prefill; /* n_seqs 0: no part */
-  bool is_plain;
+  bool is_plain, is_hopper;
 };
 
 static attend_plan
@@ -57,9 +67,12 @@ make_plan(const oct_cuda_queue *queue, const oct_cuda_attention *c) {
   attend_args a = make_args(c);
   uint32_t n_decode = c->max_queries <= 1 ? c->batch->n_seqs : c->n_decode;
   bool decode = oct_attend_decode_can(a, c->type) && c->path != OCT_CUDA_ATTENTION_PLAIN &&
-                c->path != OCT_CUDA_ATTENTION_PREFILL;
-  bool prefill = oct_attend_prefill_can(a, c->type) && c->path != OCT_CUDA_ATTENTION_PLAIN &&
-                 (c->path != OCT_CUDA_ATTENTION_DECODE);
+                c->path != OCT_CUDA_ATTENTION_PREFILL && c->path != OCT_CUDA_ATTENTION_HOPPER;
+  plan.is_hopper = oct_attend_hopper_can(queue, a, c->type) &&
+                   (c->path == OCT_CUDA_ATTENTION_AUTO || c->path == OCT_CUDA_ATTENTION_HOPPER);
+  bool prefill = plan.is_hopper ||
+                 (oct_attend_prefill_can(a, c->type) && c->path != OCT_CUDA_ATTENTION_PLAIN &&
+                  c->path != OCT_CUDA_ATTENTION_DECODE);
   if (!decode)
     n_decode = 0; /* the prefill kernel takes them too */
   if (n_decode < c->batch->n_seqs && !prefill) {
@@ -92,7 +105,9 @@ oct_cuda_attention_paths(const oct_cuda_queue *queue, const oct_cuda_attention *
   if (plan.is_plain)
     return 1u << OCT_CUDA_ATTENTION_PLAIN;
   return (plan.decode.n_seqs > 0 ? 1u << OCT_CUDA_ATTENTION_DECODE : 0) |
-         (plan.prefill.n_seqs > 0 ? 1u << OCT_CUDA_ATTENTION_PREFILL : 0);
+         (plan.prefill.n_seqs == 0 ? 0
+          : plan.is_hopper         ? 1u << OCT_CUDA_ATTENTION_HOPPER
+                                   : 1u << OCT_CUDA_ATTENTION_PREFILL);
 }
 
 /* Rows of padding tokens to zero; a block per token. */
@@ -123,7 +138,8 @@ oct_cuda_attend(const oct_cuda_queue *queue, const oct_cuda_attention *call) {
   if (plan.prefill.n_seqs > 0) {
     error = launch(queue, clear_padding, dim3(call->batch->n_tokens), dim3(128), 0, plan.prefill);
     if (error == OCT_CUDA_OK)
-      error = oct_attend_prefill(queue, plan.prefill);
+      error = plan.is_hopper ? oct_attend_hopper(queue, plan.prefill)
+                             : oct_attend_prefill(queue, plan.prefill);
   }
   if (error == OCT_CUDA_OK && plan.decode.n_seqs > 0)
     error = oct_attend_decode(queue, plan.decode);

@@ -88,6 +88,42 @@ finish_softmax(float top, float sum, const float *sinks, uint32_t head) {
   return factor / (sum * factor + exp2f(sink - all));
 }
 
+/* ---------------------------------------------------------------- tiles of a batch */
+
+/* Tiles of ROWS rows (query tokens by the heads of a group) that a sequence has. */
+template <uint32_t ROWS>
+OCT_DEVICE uint32_t
+tiles_of(const attend_args &a, uint32_t seq) {
+  uint32_t n = a.batch.seq_first[seq + 1] - a.batch.seq_first[seq];
+  return (n * a.group + ROWS - 1) / ROWS;
+}
+
+/* The sequence that has tile *tile of all, and the tile's number in it; false: there is none. Every
+ * warp finds it for itself. */
+template <uint32_t ROWS>
+OCT_DEVICE bool
+find_tile(const attend_args &a, uint32_t *tile, uint32_t *seq) {
+  uint32_t lane = threadIdx.x % 32, left = *tile;
+  for (uint32_t base = 0; base < a.n_seqs; base += 32) {
+    uint32_t s = base + lane, mine = s < a.n_seqs ? tiles_of<ROWS>(a, a.first_seq + s) : 0,
+             until = mine;
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+      uint32_t before = __shfl_up_sync(0xffffffffu, until, d);
+      until += lane >= d ? before : 0;
+    }
+    uint32_t who = __ballot_sync(0xffffffffu, left < until);
+    if (who != 0) {
+      int first = __ffs(who) - 1;
+      *tile = left - __shfl_sync(0xffffffffu, until - mine, first);
+      *seq = a.first_seq + base + first;
+      return true;
+    }
+    left -= __shfl_sync(0xffffffffu, until, 31);
+  }
+  return false;
+}
+
 /* ---------------------------------------------------------------- matrix instructions */
 
 /* d += a b: 16 x 16 by 16 x 8; H: bf16 or half. */
@@ -126,6 +162,24 @@ transpose8(uint32_t x) {
   return y;
 }
 
+OCT_DEVICE uint32_t
+multiply_pairs(uint32_t x, uint32_t y) {
+  __nv_bfloat162 z =
+      __hmul2(*reinterpret_cast<__nv_bfloat162 *>(&x), *reinterpret_cast<__nv_bfloat162 *>(&y));
+  return *reinterpret_cast<uint32_t *>(&z);
+}
+
+/* Four e4m3 as pairs of bf16: exponent and mantissa moved into place are the value times 2^-120,
+ * subnormals too. */
+OCT_DEVICE void
+expand_fp8(uint32_t codes, uint32_t *pairs) {
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    uint32_t t = __byte_perm(codes, 0, i == 0 ? 0x1404 : 0x3424);
+    pairs[i] = multiply_pairs((t & 0x80008000u) | ((t & 0x7f007f00u) >> 4), 0x7b807b80u);
+  }
+}
+
 /* Two e4m3 of the low half of x to two halves. */
 OCT_DEVICE uint32_t
 halves_of(uint16_t x) {
@@ -137,7 +191,13 @@ halves_of(uint16_t x) {
 
 int oct_attend_plain(const oct_cuda_queue *queue, oct_cuda_type type, const attend_args &args);
 bool oct_attend_decode_can(const attend_args &args, oct_cuda_type type);
+/* Blocks that a multiprocessor runs at a time. */
+uint32_t oct_attend_decode_blocks(const attend_args &args);
 int oct_attend_decode(const oct_cuda_queue *queue, const attend_args &args);
+/* Hopper's: head sizes 64 and 128. */
+bool oct_attend_hopper_can(const oct_cuda_queue *queue, const attend_args &args,
+                           oct_cuda_type type);
+int oct_attend_hopper(const oct_cuda_queue *queue, const attend_args &args);
 bool oct_attend_prefill_can(const attend_args &args, oct_cuda_type type);
 int oct_attend_prefill(const oct_cuda_queue *queue, const attend_args &args);
 

@@ -346,6 +346,7 @@ typedef enum oct_cuda_attention_path {
   OCT_CUDA_ATTENTION_PLAIN,  /* any head size and type */
   OCT_CUDA_ATTENTION_DECODE, /* split over the context, heads of a group together on tensor cores */
   OCT_CUDA_ATTENTION_PREFILL, /* tiles of queries on tensor cores */
+  OCT_CUDA_ATTENTION_HOPPER,  /* the same by Hopper's instructions: head sizes 64 and 128 */
 } oct_cuda_attention_path;
 
 /* Causal grouped-query attention of a batch over its pages, which hold the batch's own tokens.
@@ -354,7 +355,7 @@ typedef enum oct_cuda_attention_path {
  * s = soft_cap * tanh(scale * qk / soft_cap) when soft_cap > 0. sinks [n_heads] float32 or NULL.
  * A batch may mix sequences of one token and of many; max_queries is the most tokens of a sequence
  * and max_context the most positions seen (both bounds: a graph's, say). Sequences of one token
- * take the DECODE kernel, the others PREFILL, in two launches when both occur: n_decode says that
+ * take the DECODE kernel, the others PREFILL or HOPPER, in two launches when both occur: n_decode says that
  * sequences [0, n_decode) have at most one token (put them first), the rest may have any number. */
 typedef struct oct_cuda_attention {
   oct_cuda_type type;

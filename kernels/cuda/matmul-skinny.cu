@@ -2,121 +2,139 @@
  * registers once, 16 bytes a lane, and takes the wide side of the matrix instruction, the rows of x
  * the narrow one (8 to a tile).
  *
- * A block has 16 rows of the weight; its warps share out the inputs in runs of four chunks and add
- * up at the end in the order of warps. With E elements in 16 bytes a chunk is 4 E inputs, of which
- * lane (g, t) has [E t, + E) of rows g and g + 8: the order of inputs within a sum is free, so they
- * serve as the operand's elements of consecutive steps. Each warp keeps DEPTH chunks on their way;
- * the first are asked for before the predecessors have ended, as weights do not depend on them. */
+ * The blocks that the card runs at a time share out the weight's rows evenly and go through their
+ * own 16 at a time; warps share out the inputs in runs of DEPTH chunks and add up after each tile
+ * in the order of warps. With E elements in 16 bytes a chunk is 4 E inputs, of which lane (g, t)
+ * has [E t, + E) of rows g and g + 8: the order of inputs within a sum is free, so they serve as
+ * the operand's elements of consecutive steps. Each warp keeps DEPTH chunks on their way, across
+ * tiles; the first are asked for before the predecessors have ended, and more are sent for to the
+ * L2 cache, as weights do not depend on them. */
 #include "kernels/cuda/matmul.cuh"
 
-#define WARPS 8
-#define ROWS  16
-#define DEPTH 4 /* chunks on their way, and in a run */
+#define WARPS          8
+#define ROWS           16
+#define DEPTH          4     /* chunks on their way, and in a run */
+#define PREFETCH_BYTES 65536 /* of a block's rows */
+
+/* The rows [begin, end) of a block, in tiles. */
+struct row_range {
+  uint32_t begin, end;
+};
 
 template <int F, int NT> struct skinny {
   static constexpr int E = format_traits<F>::E, GROUP = format_traits<F>::GROUP;
-  static constexpr int STEPS = E / 4, CHUNK = 4 * E;
+  static constexpr int CHUNK = 4 * E, ROOM_FLOATS = WARPS * 8 * NT * (ROWS + 1);
 
   uint4 w[DEPTH][2];
+  uint32_t side[DEPTH][2];
   float acc[NT][4];
-  const char *rows[2]; /* of the weight: g and g + 8 */
-  bool valid[2];
-  size_t row[2]; /* over all experts */
-  uint32_t g, t, warp, first_row, expert;
+  row_range range;
+  const char *base; /* of the expert's matrix */
+  size_t row_bytes, expert;
+  uint32_t first_row, load_row; /* of the tile that is multiplied, and of that which is loaded */
+  uint32_t g, t, warp, rounds;
 
-  __device__ void open(const matmul_args &a, uint32_t e) {
+  __device__ void open(const matmul_args &a, row_range rows, size_t e) {
     g = threadIdx.x % 32 / 4;
     t = threadIdx.x % 4;
     warp = threadIdx.x / 32;
-    first_row = blockIdx.x * ROWS;
+    range = rows;
     expert = e;
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-      uint32_t r = first_row + g + 8 * i;
-      valid[i] = r < a.rows;
-      row[i] = (size_t)e * a.rows + (valid[i] ? r : a.rows - 1);
-      rows[i] = (const char *)a.w + row[i] * weight_row_bytes<F>(a) + 16 * t;
-    }
+    row_bytes = weight_row_bytes<F>(a);
+    base = (const char *)a.w + e * a.rows * row_bytes;
+    first_row = load_row = rows.begin;
+    rounds = (a.columns + CHUNK * DEPTH * WARPS - 1) / (CHUNK * DEPTH * WARPS);
   }
 
-  /* The warp's n-th chunk: where it begins. */
-  __device__ uint32_t column_of(uint32_t n) const {
-    return (n / DEPTH * (DEPTH * WARPS) + warp * DEPTH + n % DEPTH) * CHUNK;
+  /* Where chunk i of the warp's round begins. */
+  __device__ uint32_t column_of(uint32_t round, uint32_t i) const {
+    return ((round * WARPS + warp) * DEPTH + i) * CHUNK;
   }
 
-  __device__ void load(const matmul_args &a, uint32_t n, uint4 (&to)[2]) {
-    uint32_t column = column_of(n);
+  __device__ void load(const matmul_args &a, uint32_t round, uint32_t i) {
+    uint32_t column = column_of(round, i);
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-      to[i] = make_uint4(0, 0, 0, 0);
-      if (valid[i] && column + E * t < a.columns)
-        asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(to[i].x), "=r"(to[i].y), "=r"(to[i].z), "=r"(to[i].w)
-                     : "l"(rows[i] + (size_t)(column / CHUNK) * 64));
+    for (int h = 0; h < 2; h++) {
+      uint32_t row = load_row + g + 8 * h;
+      w[i][h] = make_uint4(0, 0, 0, 0);
+      side[i][h] = 0;
+      if (row >= range.end || column + E * t >= a.columns)
+        continue;
+      const char *from = base + row * row_bytes + (size_t)(column / CHUNK) * 64 + 16 * t;
+      asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(w[i][h].x), "=r"(w[i][h].y), "=r"(w[i][h].z), "=r"(w[i][h].w)
+                   : "l"(from));
+      side[i][h] = load_side<F>(a, expert, row, column + E * t);
     }
   }
 
   __device__ void start(const matmul_args &a) {
 #pragma unroll
     for (int i = 0; i < DEPTH; i++)
-      load(a, i, w[i]);
-#pragma unroll
-    for (int n = 0; n < NT; n++)
-      acc[n][0] = acc[n][1] = acc[n][2] = acc[n][3] = 0;
+      load(a, 0, i);
+  }
+
+  /* Rows behind those that are loaded already, to the L2 cache. */
+  __device__ void prefetch() const {
+#if __CUDA_ARCH__ >= 900
+    uint32_t row = range.begin + threadIdx.x;
+    if (row < range.end && threadIdx.x * row_bytes < PREFETCH_BYTES && row_bytes % 16 == 0)
+      asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(base + row * row_bytes),
+                   "r"((uint32_t)row_bytes));
+#endif
   }
 
   /* x[n] is the row of x for token 8 n + g of the tile, NULL beyond the last. */
   __device__ void multiply(const matmul_args &a, const bf16 *const (&x)[NT], uint32_t column,
-                           const uint4 (&raw)[2]) {
+                           const uint4 (&raw)[2], const uint32_t (&beside)[2]) {
     uint32_t low[E / 2], high[E / 2], at = column + E * t;
     bool here = at < a.columns;
-    uint32_t safe = here ? at : 0;
-    expand_weights<F>(raw[0], load_beside<F>(a, row[0], safe), low);
-    expand_weights<F>(raw[1], load_beside<F>(a, row[1], safe), high);
+    expand_weights<F>(raw[0], beside[0], low);
+    expand_weights<F>(raw[1], beside[1], high);
     float sums[NT][4];
 #pragma unroll
     for (int n = 0; n < NT; n++) {
       float(&d)[4] = GROUP > 0 ? sums[n] : acc[n];
       if (GROUP > 0)
         d[0] = d[1] = d[2] = d[3] = 0;
-      uint4 pairs[E / 8];
 #pragma unroll
-      for (int i = 0; i < E / 8; i++)
-        pairs[i] =
-            here && x[n] != NULL ? *(const uint4 *)(x[n] + at + 8 * i) : make_uint4(0, 0, 0, 0);
-#pragma unroll
-      for (int s = 0; s < STEPS; s++) {
-        uint4 p = pairs[s / 2];
-        mma<bf16>(d, low[2 * s], high[2 * s], low[2 * s + 1], high[2 * s + 1],
-                  s % 2 == 0 ? p.x : p.z, s % 2 == 0 ? p.y : p.w);
+      for (int i = 0; i < E / 8; i++) {
+        uint4 p = make_uint4(0, 0, 0, 0);
+        if (here && x[n] != NULL)
+          p = *(const uint4 *)(x[n] + at + 8 * i);
+        if constexpr (format_traits<F>::SHUFFLED)
+          p = shuffle_inputs(p);
+        mma<bf16>(d, low[4 * i], high[4 * i], low[4 * i + 1], high[4 * i + 1], p.x, p.y);
+        mma<bf16>(d, low[4 * i + 2], high[4 * i + 2], low[4 * i + 3], high[4 * i + 3], p.z, p.w);
       }
     }
-    if constexpr (GROUP > 0) {
-      float scale[2];
-#pragma unroll
-      for (int i = 0; i < 2; i++)
-        scale[i] = column < a.columns && valid[i]
-                       ? load_group_scale<F>(a, expert, first_row + g + 8 * i, column)
-                       : 0;
+    if constexpr (GROUP > 0)
 #pragma unroll
       for (int n = 0; n < NT; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++)
-          acc[n][i] += scale[i / 2] * sums[n][i];
-    }
+          acc[n][i] += group_scale<F>(beside[i / 2]) * sums[n][i];
   }
 
-  __device__ void run(const matmul_args &a, const bf16 *const (&x)[NT]) {
-    for (uint32_t base = 0; column_of(base) < a.columns; base += DEPTH)
+  /* One tile of rows; on the way the first chunks of the next are loaded. */
+  __device__ void run_tile(const matmul_args &a, const bf16 *const (&x)[NT]) {
+#pragma unroll
+    for (int n = 0; n < NT; n++)
+      acc[n][0] = acc[n][1] = acc[n][2] = acc[n][3] = 0;
+    for (uint32_t round = 0; round < rounds; round++) {
+      bool is_last = round + 1 == rounds;
+      load_row += is_last ? ROWS : 0;
 #pragma unroll
       for (int i = 0; i < DEPTH; i++) {
         uint4 now[2] = {w[i][0], w[i][1]};
-        load(a, base + DEPTH + i, w[i]);
-        multiply(a, x, column_of(base + i), now);
+        uint32_t beside[2] = {side[i][0], side[i][1]};
+        load(a, is_last ? 0 : round + 1, i);
+        multiply(a, x, column_of(round, i), now, beside);
       }
+    }
   }
 
-  /* Adds up the warps and writes: tokens [0, n) of the tile. */
+  /* Adds up the warps and writes: tokens [0, n). The room is not that of the tile before. */
   __device__ void finish(const matmul_args &a, float *room, size_t first_token, uint32_t n,
                          const bf16 *bias) {
     constexpr uint32_t TOKENS = 8 * NT;
@@ -133,42 +151,57 @@ template <int F, int NT> struct skinny {
 #pragma unroll
       for (int v = 0; v < WARPS; v++)
         sum += room[(v * TOKENS + token) * (ROWS + 1) + r];
-      if (first_row + r < a.rows)
+      if (first_row + r < range.end)
         store_sum(a, first_token + token, first_row + r, sum * scale, bias);
     }
+    first_row += ROWS;
   }
 };
 
+/* Blocks of a multiprocessor. */
+constexpr int
+blocks_of(int tiles) {
+  return tiles <= 2 ? 2 : 1;
+}
+
 template <int F, int NT>
 static __global__ void
-__launch_bounds__(32 * WARPS, NT <= 2 ? 2 : 1) multiply_skinny(matmul_args a) {
+__launch_bounds__(32 * WARPS, blocks_of(NT)) multiply_skinny(matmul_args a) {
   extern __shared__ float room[];
   skinny<F, NT> s;
-  s.open(a, 0);
+  s.open(a,
+         {(uint32_t)((uint64_t)blockIdx.x * a.rows / gridDim.x),
+          (uint32_t)((uint64_t)(blockIdx.x + 1) * a.rows / gridDim.x)},
+         0);
   s.start(a);
+  s.prefetch();
   await_predecessors();
   admit_successor();
   const bf16 *x[NT];
 #pragma unroll
   for (int n = 0; n < NT; n++)
     x[n] = 8 * n + s.g < a.m ? (const bf16 *)a.x + (8 * n + s.g) * a.x_stride : NULL;
-  s.run(a, x);
-  s.finish(a, room, 0, a.m, (const bf16 *)a.bias);
+  for (uint32_t turn = 0; s.first_row < s.range.end; turn ^= 1) {
+    s.run_tile(a, x);
+    s.finish(a, room + turn * s.ROOM_FLOATS, 0, a.m, (const bf16 *)a.bias);
+  }
 }
 
-/* Experts: a block per 16 rows of an expert goes through its tokens tile by tile. */
+/* Experts: a block has some rows of an expert, for all its tokens, tile by tile. */
 template <int F, int NT>
 static __global__ void
-__launch_bounds__(32 * WARPS, NT <= 2 ? 2 : 1) multiply_skinny_experts(matmul_args a) {
+__launch_bounds__(32 * WARPS, blocks_of(NT)) multiply_skinny_experts(matmul_args a) {
   extern __shared__ float room[];
   await_predecessors();
   admit_successor();
-  uint32_t e = blockIdx.y, first = a.starts[e], end = a.starts[e + 1];
+  uint32_t e = blockIdx.y, first = a.starts[e], end = a.starts[e + 1], turn = 0;
   const bf16 *bias = a.bias != NULL ? (const bf16 *)a.bias + (size_t)e * a.rows : NULL;
-  skinny<F, NT> s;
-  if (first < end)
-    s.open(a, a.slots != NULL ? a.slots[e] : e);
+  const row_range rows = {(uint32_t)((uint64_t)blockIdx.x * a.rows / gridDim.x),
+                          (uint32_t)((uint64_t)(blockIdx.x + 1) * a.rows / gridDim.x)};
   for (; first < end; first += 8 * NT) {
+    skinny<F, NT> s;
+    s.open(a, rows, a.slots != NULL ? a.slots[e] : e);
+    s.start(a);
     uint32_t n = min(8u * NT, end - first);
     const bf16 *x[NT];
 #pragma unroll
@@ -180,10 +213,10 @@ __launch_bounds__(32 * WARPS, NT <= 2 ? 2 : 1) multiply_skinny_experts(matmul_ar
         x[i] = (const bf16 *)a.x + row * a.x_stride;
       }
     }
-    s.start(a);
-    s.run(a, x);
-    s.finish(a, room, first, n, bias);
-    __syncthreads();
+    for (; s.first_row < rows.end; turn ^= 1) {
+      s.run_tile(a, x);
+      s.finish(a, room + turn * s.ROOM_FLOATS, first, n, bias);
+    }
   }
 }
 
@@ -192,11 +225,15 @@ __launch_bounds__(32 * WARPS, NT <= 2 ? 2 : 1) multiply_skinny_experts(matmul_ar
 template <int F, int NT>
 static int
 launch_skinny(const oct_cuda_queue *queue, const matmul_args &a) {
-  size_t shared = (size_t)WARPS * 8 * NT * (ROWS + 1) * sizeof(float);
-  dim3 grid(ceil_div(a.rows, ROWS), a.starts != NULL ? a.n_experts : 1);
-  if (a.starts != NULL)
-    return launch_large(queue, multiply_skinny_experts<F, NT>, grid, dim3(32 * WARPS), shared, a);
-  return launch_large(queue, multiply_skinny<F, NT>, grid, dim3(32 * WARPS), shared, a);
+  size_t shared = 2 * skinny<F, NT>::ROOM_FLOATS * sizeof(float);
+  uint32_t tiles = ceil_div(a.rows, ROWS), slots = queue->sm_count * blocks_of(NT);
+  if (a.starts == NULL)
+    return launch_large(queue, multiply_skinny<F, NT>, dim3(tiles < slots ? tiles : slots),
+                        dim3(32 * WARPS), shared, a);
+  /* With few experts at work, one tile a block; with many, what keeps all slots busy. */
+  uint32_t busy = a.m < a.n_experts ? a.m : a.n_experts, most = ceil_div(4 * slots, busy);
+  return launch_large(queue, multiply_skinny_experts<F, NT>,
+                      dim3(tiles < most ? tiles : most, a.n_experts), dim3(32 * WARPS), shared, a);
 }
 
 template <int F>

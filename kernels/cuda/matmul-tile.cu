@@ -39,7 +39,7 @@ template <int F> struct tiler {
   static constexpr int LOADS = (ROWS * RUNS + THREADS - 1) / THREADS;
 
   uint4 x[TOKENS * INPUTS / 8 / THREADS], w[LOADS];
-  uint32_t beside[LOADS];
+  uint32_t side[LOADS];
   float acc[4][2][4], sums[4][2][4]; /* tiles of 16 weight rows by 8 tokens; sums: of a group */
   const char *base;
   size_t expert;
@@ -59,17 +59,19 @@ template <int F> struct tiler {
       x[i] = make_uint4(0, 0, 0, 0);
       if (token < n_tokens && c < a.columns)
         x[i] = *(const uint4 *)(row_of(a, token) + c);
+      if constexpr (format_traits<F>::SHUFFLED)
+        x[i] = shuffle_inputs(x[i]);
     }
 #pragma unroll
     for (int i = 0; i < LOADS; i++) {
       uint32_t at = i * THREADS + threadIdx.x, r = first_row + at / RUNS;
       uint32_t c = column + at % RUNS * E;
       w[i] = make_uint4(0, 0, 0, 0);
-      beside[i] = 0;
+      side[i] = 0;
       if (at < ROWS * RUNS && r < a.rows && c < a.columns) {
         size_t row = expert * a.rows + r;
         w[i] = *(const uint4 *)(base + row * weight_row_bytes<F>(a) + (size_t)(c / E) * 16);
-        beside[i] = load_beside<F>(a, row, c);
+        side[i] = load_side<F>(a, expert, r, c);
       }
     }
   }
@@ -85,7 +87,7 @@ template <int F> struct tiler {
       uint32_t at = i * THREADS + threadIdx.x, pairs[E / 2];
       if (at >= ROWS * RUNS)
         break;
-      expand_weights<F>(w[i], beside[i], pairs);
+      expand_weights<F>(w[i], side[i], pairs);
 #pragma unroll
       for (int c = 0; c < E / 8; c++)
         store_shared(
@@ -120,7 +122,7 @@ template <int F> struct tiler {
 #pragma unroll
       for (int h = 0; h < 2; h++) {
         uint32_t row = first_row + 16 * r + threadIdx.x % 32 / 4 + 8 * h;
-        float scale = row < a.rows ? load_group_scale<F>(a, expert, row, column) : 0;
+        float scale = row < a.rows ? group_scale<F>(load_side<F>(a, expert, row, column)) : 0;
 #pragma unroll
         for (int n = 0; n < 2; n++)
 #pragma unroll

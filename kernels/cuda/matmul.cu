@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SKINNY_ROWS_MAX        64
-#define OCT_MATMUL_SKINNY_BF16 16   /* rows up to which the own kernel is quicker than cuBLASLt */
-#define PLANS                  4096 /* a power of two; over two thirds full, all are made anew */
+#define SKINNY_ROWS_MAX 64
+#define SKINNY_BF16_MAX 8    /* rows up to which the own kernel is quicker than cuBLASLt */
+#define PLANS           4096 /* a power of two; over two thirds full, all are made anew */
 
 /* ---------------------------------------------------------------- the library */
 
@@ -368,7 +368,7 @@ oct_cuda_matmul_path(const oct_cuda_queue *queue, const oct_cuda_matmul *c) {
   matmul_args a = make_args(c);
   if (c->batch > 1 || c->transposed)
     return OCT_CUDA_PATH_BLAS;
-  if (c->weight.format == OCT_CUDA_MATRIX_BF16 && c->m <= OCT_MATMUL_SKINNY_BF16 &&
+  if (c->weight.format == OCT_CUDA_MATRIX_BF16 && c->m <= SKINNY_BF16_MAX &&
       oct_matmul_is_even(a, c->weight.format))
     return OCT_CUDA_PATH_SKINNY;
   if (is_plain)

@@ -30,77 +30,73 @@ struct matmul_args {
 
 /* ---------------------------------------------------------------- formats */
 
-/* E: elements in 16 bytes. GROUP: inputs that share a scale which is applied to sums, 0 = none. */
+/* E: elements in 16 bytes. GROUP: inputs that share a scale which is applied to sums, 0 = none.
+ * SHUFFLED: pairs come in another order than columns are in, shuffle_inputs()'s. */
 template <int F> struct format_traits;
-template <> struct format_traits<OCT_CUDA_MATRIX_BF16> { static constexpr int E = 8, GROUP = 0; };
-template <> struct format_traits<OCT_CUDA_MATRIX_FP8> { static constexpr int E = 16, GROUP = 0; };
+template <> struct format_traits<OCT_CUDA_MATRIX_BF16> {
+  static constexpr int E = 8, GROUP = 0;
+  static constexpr bool SHUFFLED = false;
+};
+template <> struct format_traits<OCT_CUDA_MATRIX_FP8> {
+  static constexpr int E = 16, GROUP = 0;
+  static constexpr bool SHUFFLED = false;
+};
 template <> struct format_traits<OCT_CUDA_MATRIX_FP8_BLOCK> {
   static constexpr int E = 16, GROUP = 128;
+  static constexpr bool SHUFFLED = false;
 };
-template <> struct format_traits<OCT_CUDA_MATRIX_MXFP4> { static constexpr int E = 32, GROUP = 0; };
+template <> struct format_traits<OCT_CUDA_MATRIX_MXFP4> {
+  static constexpr int E = 32, GROUP = 0;
+  static constexpr bool SHUFFLED = true;
+};
 template <> struct format_traits<OCT_CUDA_MATRIX_INT4> {
   static constexpr int E = 32, GROUP = 128;
+  static constexpr bool SHUFFLED = true;
 };
 
-OCT_DEVICE uint32_t
-multiply_pairs(uint32_t x, uint32_t y) {
-  __nv_bfloat162 z =
-      __hmul2(*reinterpret_cast<__nv_bfloat162 *>(&x), *reinterpret_cast<__nv_bfloat162 *>(&y));
-  return *reinterpret_cast<uint32_t *>(&z);
-}
-
-/* Four e4m3 as pairs of bf16: exponent and mantissa moved into place are the value times 2^-120,
- * subnormals too. */
+/* Eight codes of four bits as pairs of bf16, in the order 0 and 4, 1 and 5, 2 and 6, 3 and 7.
+ *
+ * e2m1: sign, exponent and mantissa in place are the value times 2^-126; `scale` is a pair of
+ * powers of two, and `rest` what it lacks, 0 = nothing. */
 OCT_DEVICE void
-expand_fp8(uint32_t codes, uint32_t *pairs) {
-#pragma unroll
-  for (int i = 0; i < 2; i++) {
-    uint32_t t = __byte_perm(codes, 0, i == 0 ? 0x1404 : 0x3424);
-    pairs[i] = multiply_pairs((t & 0x80008000u) | ((t & 0x7f007f00u) >> 4), 0x7b807b80u);
-  }
-}
-
-/* Eight e2m1, the first lowest, as pairs of bf16; the value times 2^-126 is what is in place. */
-OCT_DEVICE void
-expand_fp4(uint32_t codes, uint32_t scale, uint32_t *pairs) {
+expand_fp4(uint32_t codes, uint32_t scale, uint32_t rest, uint32_t *pairs) {
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    uint32_t two = codes >> (8 * i);
-    uint32_t t = (two & 0xf) | (two & 0xf0) << 12;
-    t = (t & 0x00080008u) << 12 | (t & 0x00070007u) << 6;
-    pairs[i] = multiply_pairs(multiply_pairs(t, 0x7e807e80u), scale);
+    uint32_t sign = codes << (12 - 4 * i) & 0x80008000u;
+    uint32_t size = (i < 2 ? codes << (6 - 4 * i) : codes >> (4 * i - 6)) & 0x01c001c0u;
+    pairs[i] = multiply_pairs(sign | size, scale);
+    if (rest != 0)
+      pairs[i] = multiply_pairs(pairs[i], rest);
   }
 }
 
-/* Eight 4-bit integers less `zero`, which is 128 + zero as a pair of bf16. */
+/* Integers less `zero`, which is 128 + zero as a pair of bf16. */
 OCT_DEVICE void
 expand_int4(uint32_t codes, uint32_t zero, uint32_t *pairs) {
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    uint32_t two = codes >> (8 * i);
-    uint32_t t = (two & 0xf) | (two & 0xf0) << 12 | 0x43004300u;
+    uint32_t t = (codes >> (4 * i) & 0x000f000fu) | 0x43004300u;
     __nv_bfloat162 d = __hsub2(*reinterpret_cast<__nv_bfloat162 *>(&t),
                                *reinterpret_cast<__nv_bfloat162 *>(&zero));
     pairs[i] = *reinterpret_cast<uint32_t *>(&d);
   }
 }
 
-/* A power of two by its e8m0 code, as a pair of bf16. */
-OCT_DEVICE uint32_t
-pair_of_e8m0(uint8_t code) {
-  uint32_t x = code == 0 ? 0x0040u : (uint32_t)code << 7;
-  return x | x << 16;
-}
-
-/* What a row's 16 bytes need beside them: a scale or a zero, as a pair of bf16. */
+/* What 16 bytes of a row need beside them, as it is stored: an e8m0 byte, a scale and a zero, or
+ * the scale of a block. `row` is within the matrix of `expert`. */
 template <int F>
 OCT_DEVICE uint32_t
-load_beside(const matmul_args &a, size_t row, uint32_t column) {
+load_side(const matmul_args &a, size_t expert, uint32_t row, uint32_t column) {
+  size_t all = expert * a.rows + row;
   if constexpr (F == OCT_CUDA_MATRIX_MXFP4)
-    return pair_of_e8m0(((const uint8_t *)a.scales)[row * (a.columns / 32) + column / 32]);
+    return ((const uint8_t *)a.scales)[all * (a.columns / 32) + column / 32];
   if constexpr (F == OCT_CUDA_MATRIX_INT4) {
-    uint32_t zero = 0x4300u | a.zeros[row * (a.columns / 128) + column / 128];
-    return zero | zero << 16;
+    size_t at = all * (a.columns / 128) + column / 128;
+    return ((const uint16_t *)a.scales)[at] | (uint32_t)a.zeros[at] << 16;
+  }
+  if constexpr (F == OCT_CUDA_MATRIX_FP8_BLOCK) {
+    size_t across = (a.columns + 127) / 128, down = (a.rows + 127) / 128;
+    return ((const uint32_t *)a.scales)[(expert * down + row / 128) * across + column / 128];
   }
   return 0;
 }
@@ -108,32 +104,45 @@ load_beside(const matmul_args &a, size_t row, uint32_t column) {
 /* 16 bytes of weights to E / 2 pairs. */
 template <int F>
 OCT_DEVICE void
-expand_weights(uint4 raw, uint32_t beside, uint32_t (&pairs)[format_traits<F>::E / 2]) {
+expand_weights(uint4 raw, uint32_t side, uint32_t (&pairs)[format_traits<F>::E / 2]) {
   const uint32_t from[4] = {raw.x, raw.y, raw.z, raw.w};
+  if constexpr (F == OCT_CUDA_MATRIX_BF16) {
 #pragma unroll
-  for (int i = 0; i < 4; i++)
-    if constexpr (F == OCT_CUDA_MATRIX_BF16)
+    for (int i = 0; i < 4; i++)
       pairs[i] = from[i];
-    else if constexpr (F == OCT_CUDA_MATRIX_MXFP4)
-      expand_fp4(from[i], beside, pairs + 4 * i);
-    else if constexpr (F == OCT_CUDA_MATRIX_INT4)
-      expand_int4(from[i], beside, pairs + 4 * i);
-    else
+  } else if constexpr (F == OCT_CUDA_MATRIX_MXFP4) {
+    /* 2^(side - 127) times 2^126, as one bf16 up to 2^127. */
+    uint32_t exponent = side + 126 < 254 ? side + 126 : 254, rest = side + 126 - exponent;
+    uint32_t scale = exponent << 7, more = rest > 0 ? (rest + 127) << 7 : 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      expand_fp4(from[i], scale | scale << 16, more | more << 16, pairs + 4 * i);
+  } else if constexpr (F == OCT_CUDA_MATRIX_INT4) {
+    uint32_t zero = 0x4300u | side >> 16;
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      expand_int4(from[i], zero | zero << 16, pairs + 4 * i);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; i++)
       expand_fp8(from[i], pairs + 2 * i);
+  }
 }
 
-/* The scale of a group of inputs, for sums. `row` counts over all experts' rows. */
+/* Eight consecutive elements of x in the order of shuffled weights. */
+OCT_DEVICE uint4
+shuffle_inputs(uint4 x) {
+  return make_uint4(__byte_perm(x.x, x.z, 0x5410), __byte_perm(x.x, x.z, 0x7632),
+                    __byte_perm(x.y, x.w, 0x5410), __byte_perm(x.y, x.w, 0x7632));
+}
+
+/* The scale of a group of inputs, for sums. */
 template <int F>
 OCT_DEVICE float
-load_group_scale(const matmul_args &a, size_t expert, uint32_t row, uint32_t column) {
+group_scale(uint32_t side) {
   if constexpr (F == OCT_CUDA_MATRIX_INT4)
-    return __half2float(
-        ((const half *)a.scales)[(expert * a.rows + row) * (a.columns / 128) + column / 128]);
-  if constexpr (F == OCT_CUDA_MATRIX_FP8_BLOCK) {
-    size_t across = (a.columns + 127) / 128, down = (a.rows + 127) / 128;
-    return ((const float *)a.scales)[(expert * down + row / 128) * across + column / 128];
-  }
-  return 1;
+    return __half2float(__ushort_as_half((unsigned short)side));
+  return __uint_as_float(side);
 }
 
 /* The scale of a whole matrix. */

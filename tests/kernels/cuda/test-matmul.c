@@ -178,6 +178,18 @@ test_own(void) {
       }
 }
 
+/* So many rows that a block has several tiles of them. */
+static void
+test_tall(void) {
+  for (guint f = OCT_CUDA_MATRIX_BF16; f <= OCT_CUDA_MATRIX_INT4; f++) {
+    const oct_cuda_queue *queue = device_queue(OCT_CUDA_OVERLAP);
+    if (queue == NULL)
+      return;
+    check(queue, &(matmul_case){(oct_cuda_format)f, OCT_CUDA_PATH_SKINNY, OCT_CUDA_F32, 3, 14001,
+                                384, TRUE, FALSE});
+  }
+}
+
 /* float32 and widths that are no multiple of a vector, on the own paths. */
 static void
 test_odd(void) {
@@ -371,6 +383,7 @@ main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/cuda/matmul/cublaslt-of-odd-sizes", test_blas);
   g_test_add_func("/cuda/matmul/own-kernels-of-every-format", test_own);
+  g_test_add_func("/cuda/matmul/several-tiles-a-block", test_tall);
   g_test_add_func("/cuda/matmul/sizes-that-no-vector-fits", test_odd);
   g_test_add_func("/cuda/matmul/batched-and-transposed", test_batched);
   g_test_add_func("/cuda/matmul/fp8-by-fp8", test_fp8_inputs);
