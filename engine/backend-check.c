@@ -282,6 +282,7 @@ check_slices(const checker *c) {
   slot_set slots SLOT_SET_AS_IT_IS;
   slot_set_clear(&slots, c->step->n_slices);
   guint32 next = 0;
+  guint64 logprobs = 0, floats = 0;
   for (guint32 d = 0; d < c->step->n_domains; d++) {
     const oct_domain_part *p = &parts[d];
     if (p->reserved != 0)
@@ -298,6 +299,11 @@ check_slices(const checker *c) {
       if (!check_slice(c, i, &slices[i], &slots))
         return FALSE;
       n_tokens += slices[i].n_tokens;
+      guint32 n_sampled = slices[i].sample == OCT_SAMPLE_ALL    ? slices[i].n_tokens
+                          : slices[i].sample == OCT_SAMPLE_LAST ? 1
+                                                                : 0;
+      logprobs += oct_slice_logprobs(&slices[i], n_sampled);
+      floats += (slices[i].flags & OCT_SLICE_POOLED) != 0 ? c->config->spec->hidden : 0;
     }
     if (p->n_tokens != n_tokens || n_tokens > c->config->max_batched_tokens)
       return refuse(c->error,
@@ -307,6 +313,11 @@ check_slices(const checker *c) {
   }
   if (next != c->step->n_slices)
     return refuse(c->error, "step.n_slices is %u, the domains have %u", c->step->n_slices, next);
+  if (logprobs > OCT_STEP_LOGPROBS_MAX || floats > OCT_STEP_FLOATS_MAX)
+    return refuse(c->error,
+                  "slices want %" G_GUINT64_FORMAT " logprobs, limit %u, and %" G_GUINT64_FORMAT
+                  " floats, limit %u",
+                  logprobs, OCT_STEP_LOGPROBS_MAX, floats, OCT_STEP_FLOATS_MAX);
   return TRUE;
 }
 

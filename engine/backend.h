@@ -32,6 +32,9 @@
 #define OCT_VERIFY_TOKENS_MAX 16
 #define OCT_BIASES_MAX        1024 /* of one sequence */
 #define OCT_STEP_BIASES_MAX   (1u << 18)
+/* What a step's slices may ask for together: entries of logprobs, numbers of pooled vectors. */
+#define OCT_STEP_LOGPROBS_MAX (1u << 18)
+#define OCT_STEP_FLOATS_MAX   (1u << 20)
 #define OCT_BIAS_MAX          100.0f /* and as much below 0 */
 
 typedef gint64 oct_time; /* ns */

@@ -185,6 +185,9 @@ check_extras(const oct_engine *e, const oct_request_params *p, GError **error) {
     REFUSE(OCT_ENGINE_ERROR_INVALID, "pooling %d is not known", (int)p->pooling);
   if (p->pooling == OCT_POOLING_NONE)
     return TRUE;
+  if (e->spec->hidden > OCT_STEP_FLOATS_MAX)
+    REFUSE(OCT_ENGINE_ERROR_INVALID, "pooling: hidden states of %u numbers, a step gives %u",
+           e->spec->hidden, OCT_STEP_FLOATS_MAX);
   if (open && !e->capabilities.pooling)
     REFUSE(OCT_ENGINE_ERROR_INVALID, "pooling: this backend gives no hidden states");
   if (p->n != 1 || p->guided || p->n_logprobs > 0 || p->n_prompt_logprobs > 0 || elsewhere)

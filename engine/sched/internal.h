@@ -261,6 +261,7 @@ struct oct_engine {
   gboolean plan_preempted;
   /* What slots opened in it have put into its record, and what they may; each alone fits. */
   guint32 history_used, history_max, changes_used, changes_max, biases_used;
+  guint32 scored_used, floats_used; /* logprobs of prompts, numbers of vectors */
 
   char down_reason[96];
   char lost[96]; /* why the instance is lost; handled at the end of turn() and event() */

@@ -322,6 +322,8 @@ add_slice(oct_engine *engine, oct_seq *seq, guint32 n, gboolean samples, gboolea
   *fs = (oct_flight_slice){.seq = seq, .position = seq->sched, .n_tokens = n, .samples = samples};
   if (prefill)
     want_of_prompt(s, fs, seq);
+  engine->scored_used += fs->n_scored * (1u + s->n_prompt_logprobs);
+  engine->floats_used += fs->pooled ? engine->spec->hidden : 0;
   if (s->source == OCT_SOURCE_IDS)
     s->tokens = oct_step_add_tokens(engine->builder, seq->ids + seq->sched, oct_slice_ids(s), NULL);
   f->n_tokens += n;
@@ -517,6 +519,25 @@ chunk_tokens(const oct_engine *engine, const oct_seq *seq) {
   return n;
 }
 
+/* Half of a result's logprobs are for prompts, the other for as many sampled tokens as there may
+ * be. */
+#define SCORED_MAX (OCT_STEP_LOGPROBS_MAX / 2)
+G_STATIC_ASSERT(OCT_STEP_SLICES_MAX *(1 + OCT_LOGPROBS_MAX) <= OCT_STEP_LOGPROBS_MAX / 2);
+
+/* How many of the next n tokens the step's result has room for: what is scored and pooled of them.
+ * 0: another step. Each sequence alone fits. */
+static guint32
+tokens_with_results(const oct_engine *engine, const oct_seq *seq, guint32 n) {
+  const oct_request *r = seq->request;
+  if (seq->choice == 0 && r->n_scored < r->prompt)
+    n = MIN(n, (SCORED_MAX - engine->scored_used) / (1u + r->n_prompt_logprobs));
+  gboolean last = seq->sched + n == seq->target;
+  if (r->pooling != OCT_POOLING_NONE && last &&
+      engine->floats_used + engine->spec->hidden > OCT_STEP_FLOATS_MAX)
+    return 0;
+  return n;
+}
+
 guint32
 oct_plan_prefill(oct_engine *engine, oct_seq *seq) {
   if (!oct_plan_may_run(engine, seq))
@@ -525,8 +546,8 @@ oct_plan_prefill(oct_engine *engine, oct_seq *seq) {
     plan_fork(engine, seq);
   if (seq->sched >= seq->target || seq->state != OCT_SEQ_RUNNING)
     return 0;
-  guint32 n = chunk_tokens(engine, seq);
-  if (!make_room(engine, seq, seq->sched + n))
+  guint32 n = tokens_with_results(engine, seq, chunk_tokens(engine, seq));
+  if (n == 0 || !make_room(engine, seq, seq->sched + n))
     return 0;
   gboolean samples = seq->sched + n == seq->target && seq->request->forked &&
                      seq->request->pooling == OCT_POOLING_NONE;
@@ -574,6 +595,7 @@ oct_plan_step(oct_engine *engine) {
   f->submit_ns = engine->now;
   f->n_slices = f->n_tokens = f->n_decode = 0;
   engine->history_used = engine->changes_used = engine->biases_used = 0;
+  engine->scored_used = engine->floats_used = 0;
   engine->plan = f;
   engine->plan_preempted = FALSE;
   oct_step_begin(engine->builder, f->number, (guint16)engine->n_domains);

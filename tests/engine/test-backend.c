@@ -453,6 +453,35 @@ accepts_the_limits_themselves(void) {
   }
 }
 
+/* What slices ask for together: 1,024 times 256 logprobs, 1,024 vectors of 1,024. */
+static void
+bounds_what_a_result_holds(void) {
+  oct_model_spec spec = *fixture_dense();
+  oct_instance_config config = fixture_config(&spec, OCT_PARALLEL_DEFAULT);
+  spec.hidden = 1024;
+  config.max_slots = config.max_batched_tokens = 2048;
+  g_autoptr(oct_step_builder) b = oct_step_builder_new();
+  for (guint32 n = 1024; n <= 1025; n++)
+    for (int pooled = 0; pooled < 2; pooled++) {
+      oct_step_begin(b, 1, 1);
+      for (guint32 i = 0; i < n; i++) {
+        oct_slice *s = add_slice(b, i, 0, OCT_SOURCE_ABSENT, 1, 4);
+        s->state_position = OCT_NO_INDEX;
+        s->n_logprobs = pooled ? 0 : 255;
+        s->sample = pooled ? OCT_SAMPLE_NONE : OCT_SAMPLE_LAST;
+        s->pooling = pooled ? OCT_POOLING_LAST : OCT_POOLING_NONE;
+        s->flags = pooled ? OCT_SLICE_POOLED : 0;
+      }
+      const oct_step *step = oct_step_end(b);
+      g_autoptr(GError) error = NULL;
+      if (n == 1024)
+        g_assert_true(oct_step_check(step, step->bytes, &config, &error));
+      else
+        assert_refused(step, step->bytes, &config, "slices want");
+      g_assert_no_error(error);
+    }
+}
+
 static void
 wants_no_state_position_without_state(void) {
   oct_instance_config config = fixture_config(fixture_dense(), OCT_PARALLEL_DEFAULT);
@@ -616,6 +645,7 @@ main(int argc, char **argv) {
   g_test_add_func("/backend/check/survives-random-bytes", survives_random_bytes);
   g_test_add_func("/backend/check/accepts-the-most-slices-and-not-one-more",
                   accepts_the_limits_themselves);
+  g_test_add_func("/backend/check/bounds-what-a-result-holds", bounds_what_a_result_holds);
   g_test_add_func("/backend/check/wants-no-state-position-without-state",
                   wants_no_state_position_without_state);
   g_test_add_func("/backend/check/wants-no-tags-unless-asked", wants_no_tags_unless_asked);

@@ -191,6 +191,34 @@ a_mean_takes_no_hits(void) {
   scene_clear(&s);
 }
 
+/* A step's result holds so many logprobs and numbers of vectors: more go into several. */
+static void
+what_a_result_cannot_hold_takes_more_steps(void) {
+  scene s;
+  scene_init(&s, "llama", 4000, 0);
+  s.config.max_num_batched_tokens = 16384;
+  for (guint32 i = 0; i < 5; i++)
+    scene_ask(&s, i, 2000, 2)->params.n_prompt_logprobs = 20;
+  scene_run(&s);
+  for (guint i = 0; i < 5; i++)
+    g_assert_cmpuint(rig_request_at(&s.rig, i)->n_scored, ==, 2000);
+  g_assert_cmpuint(scene_step_at(&s, 0)->n_tokens, >, 6000);
+  /* The last token of each of three whole prompts is not scored. */
+  g_assert_cmpuint(scene_step_at(&s, 0)->n_tokens, <=, OCT_STEP_LOGPROBS_MAX / 2 / 21 + 3);
+  scene_clear(&s);
+  scene_init(&s, "llama", 4000, 0);
+  guint32 most = OCT_STEP_FLOATS_MAX / s.spec->hidden;
+  s.config.max_num_seqs = most + 10;
+  s.config.max_num_batched_tokens = 16384;
+  s.rig.check = FALSE;
+  for (guint32 i = 0; i < most + 10; i++)
+    scene_ask(&s, i, 4, 1)->params.pooling = OCT_POOLING_LAST;
+  scene_run(&s);
+  g_assert_cmpuint(scene_step_at(&s, 0)->n_slices, ==, most);
+  g_assert_cmpuint(scene_stats(&s)->ended[OCT_END_STOP], ==, most + 10);
+  scene_clear(&s);
+}
+
 static void
 expect_refused(void (*change)(rig_request *q), const char *what) {
   scene s;
@@ -258,6 +286,8 @@ main(int argc, char **argv) {
   g_test_add_func("/sched/extras/vectors-depend-on-their-prompt-alone",
                   vectors_depend_on_their_prompt_alone);
   g_test_add_func("/sched/extras/a-mean-takes-no-hits", a_mean_takes_no_hits);
+  g_test_add_func("/sched/extras/what-a-result-cannot-hold-takes-more-steps",
+                  what_a_result_cannot_hold_takes_more_steps);
   g_test_add_func("/sched/extras/what-cannot-be-is-refused", what_cannot_be_is_refused);
   return g_test_run();
 }
