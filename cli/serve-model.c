@@ -358,9 +358,9 @@ static const struct {
   oct_parse_family family;
 } parsers[] = {
     {"none", TRUE, FALSE, OCT_PARSE_PLAIN},         {"hermes", TRUE, FALSE, OCT_PARSE_HERMES},
-    {"llama3_json", TRUE, FALSE, OCT_PARSE_LLAMA3}, {"kimi_k2", TRUE, TRUE, OCT_PARSE_KIMI_K2},
-    {"kimi_k3", TRUE, TRUE, OCT_PARSE_KIMI_K3},     {"qwen3", FALSE, TRUE, OCT_PARSE_HERMES},
-    {"deepseek_r1", FALSE, TRUE, OCT_PARSE_PLAIN},
+    {"llama3_json", TRUE, FALSE, OCT_PARSE_LLAMA3}, {"mistral", TRUE, TRUE, OCT_PARSE_MISTRAL},
+    {"kimi_k2", TRUE, TRUE, OCT_PARSE_KIMI_K2},     {"kimi_k3", TRUE, TRUE, OCT_PARSE_KIMI_K3},
+    {"qwen3", FALSE, TRUE, OCT_PARSE_HERMES},       {"deepseek_r1", FALSE, TRUE, OCT_PARSE_PLAIN},
 };
 
 static gboolean

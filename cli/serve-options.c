@@ -127,7 +127,7 @@ model_entries(GPtrArray *out, oct_serve_options *o) {
       {"chat-template", 0, 0, G_OPTION_ARG_FILENAME, &o->chat_template,
        "a file, or chatml, llama3, mistral, qwen2.5, qwen3, kimi-k2, kimi-k3", "T"},
       {"tool-call-parser", 0, 0, G_OPTION_ARG_STRING, &o->tool_parser,
-       "hermes, llama3_json, kimi_k2, kimi_k3 or none (default: by the template)", "P"},
+       "hermes, llama3_json, mistral, kimi_k2, kimi_k3 or none (default: by the template)", "P"},
       {"enable-auto-tool-choice", 0, 0, G_OPTION_ARG_NONE, &o->auto_tools,
        "always on where the model has a parser; accepted", NULL},
       {"reasoning-parser", 0, 0, G_OPTION_ARG_STRING, &o->reasoning_parser,

@@ -244,13 +244,14 @@ oct_api_parse_family(oct_chat_family family) {
     return OCT_PARSE_HERMES;
   case OCT_CHAT_LLAMA3:
     return OCT_PARSE_LLAMA3;
+  case OCT_CHAT_MISTRAL:
+    return OCT_PARSE_MISTRAL;
   case OCT_CHAT_KIMI_K2:
     return OCT_PARSE_KIMI_K2;
   case OCT_CHAT_KIMI_K3:
     return OCT_PARSE_KIMI_K3;
   case OCT_CHAT_TEMPLATE:
   case OCT_CHAT_CHATML:
-  case OCT_CHAT_MISTRAL:
   case OCT_CHAT_FAMILY_COUNT:
   default:
     return OCT_PARSE_PLAIN;

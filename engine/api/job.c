@@ -502,11 +502,11 @@ fill_sampling(const oct_plan *plan, oct_generation_params *params) {
   params->constraint_text = s->constraint_text;
 }
 
-/* Kimi's markers are control tokens, which its parser needs to see, and takes out. */
+/* Mistral's and Kimi's markers are control tokens, which their parsers need to see, and take out.
+ */
 static gboolean
 keeps_special(const oct_plan *plan) {
-  return !plan->sampling.skip_special_tokens ||
-         (plan->parsed && (plan->family == OCT_PARSE_KIMI_K2 || plan->family == OCT_PARSE_KIMI_K3));
+  return !plan->sampling.skip_special_tokens || (plan->parsed && plan->family >= OCT_PARSE_MISTRAL);
 }
 
 static gboolean

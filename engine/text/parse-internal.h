@@ -16,16 +16,18 @@ gboolean oct_json_scan_byte(oct_json_scan *scan, char byte);
  */
 gboolean oct_json_member(const char *json, gsize size, const char *key, const char **begin,
                          gsize *n);
+/* Whether all of it is one object of valid JSON. */
+gboolean oct_json_is_object(const char *json, gsize size);
 /* Appends text as the inside of a JSON string. */
 void oct_json_escape(const char *text, gsize size, GString *out);
 
 typedef enum oct_parse_state {
   STATE_THINKING,
   STATE_ANSWER,
-  /* Hermes, Llama 3 */
+  /* Hermes, Llama 3, Mistral */
   STATE_BODY, /* JSON of a call */
   STATE_BETWEEN,
-  /* Kimi K2 */
+  /* Kimi K2; Mistral: a list of calls */
   STATE_SECTION,
   STATE_ID,
   STATE_ARGUMENTS,
@@ -69,7 +71,8 @@ typedef struct oct_parse_ops {
   void (*text)(oct_parser *p, const char *text, gsize size, int which);
   void (*finish)(oct_parser *p);
 } oct_parse_ops;
-extern const oct_parse_ops oct_parse_plain, oct_parse_hermes, oct_parse_kimi_k2, oct_parse_kimi_k3;
+extern const oct_parse_ops oct_parse_plain, oct_parse_hermes, oct_parse_mistral, oct_parse_kimi_k2,
+    oct_parse_kimi_k3;
 void oct_parse_llama3_push(oct_parser *p, const char *text, gsize size);
 void oct_parse_llama3_finish(oct_parser *p);
 

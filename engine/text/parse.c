@@ -9,7 +9,8 @@
 static const oct_parse_ops *
 ops_of(const oct_parser *p) {
   static const oct_parse_ops *const ops[OCT_PARSE_FAMILY_COUNT] = {
-      &oct_parse_plain, &oct_parse_hermes, NULL, &oct_parse_kimi_k2, &oct_parse_kimi_k3};
+      &oct_parse_plain,   &oct_parse_hermes,  NULL,
+      &oct_parse_mistral, &oct_parse_kimi_k2, &oct_parse_kimi_k3};
   return ops[p->options.family];
 }
 
@@ -151,7 +152,10 @@ oct_parse_json_call(oct_parser *p, const char *json, gsize size) {
   const char *name = json_string_value(json_object_get(root, "name")), *begin;
   gsize n;
   gboolean ok = name != NULL && *name != 0;
-  if (ok && oct_parse_call(p, name, NULL)) {
+  const char *id = p->options.family == OCT_PARSE_MISTRAL
+                       ? json_string_value(json_object_get(root, "id"))
+                       : NULL; /* other models are not told to give one */
+  if (ok && oct_parse_call(p, name, id)) {
     /* The arguments as the model wrote them; some write them as a string of JSON. */
     const json_t *value = json_object_get(root, "arguments");
     const char *key = value != NULL ? "arguments" : "parameters";
@@ -190,6 +194,14 @@ oct_json_scan_byte(oct_json_scan *scan, char byte) {
   } else if ((byte == '}' || byte == ']') && scan->depth > 0)
     return --scan->depth == 0;
   return FALSE;
+}
+
+gboolean
+oct_json_is_object(const char *json, gsize size) {
+  json_t *value = json_loadb(json, size, JSON_REJECT_DUPLICATES, NULL);
+  gboolean ok = json_is_object(value);
+  json_decref(value);
+  return ok;
 }
 
 /* Where a value that begins at `at` ends. */

@@ -1,10 +1,10 @@
 /* What a model wrote, taken apart as it comes: answer, reasoning, tool calls.
  *
- * The parser reads the text of the detokenizer (with control tokens in it for the Kimi families,
- * whose markers are control tokens) in any pieces, and reports events. All the events of a kind and
- * tool call together are the same however the text was cut. Markers of the family are never part of
- * an event, however a stream is broken off or disordered: what is not understood is answer text
- * without them. Linear in the text.
+ * The parser reads the text of the detokenizer (with control tokens in it for Mistral and the Kimi
+ * families, whose markers are control tokens) in any pieces, and reports events. All the events of
+ * a kind and tool call together are the same however the text was cut. Markers of the family are
+ * never part of an event, however a stream is broken off or disordered: what is not understood is
+ * answer text without them. Linear in the text.
  *
  * Model output is input like any other: nothing here is executed, and every buffer has a limit.
  */
@@ -22,6 +22,7 @@ typedef enum oct_parse_family {
   OCT_PARSE_PLAIN,   /* <think>…</think>, no tools */
   OCT_PARSE_HERMES,  /* Qwen: <tool_call>{"name": …, "arguments": …}</tool_call> */
   OCT_PARSE_LLAMA3,  /* an answer that is {"name": …, "parameters": …}, several between ; */
+  OCT_PARSE_MISTRAL, /* [TOOL_CALLS] [{"name": …}], or [TOOL_CALLS]name[ARGS]{…} */
   OCT_PARSE_KIMI_K2, /* <|tool_call_begin|>functions.name:0<|tool_call_argument_begin|>… */
   OCT_PARSE_KIMI_K3, /* XTML */
   OCT_PARSE_FAMILY_COUNT

@@ -76,6 +76,8 @@ typedef struct parse_case {
   { .family = OCT_PARSE_HERMES, .tools = TRUE, .begins_in_thinking = TRUE }
 #define LLAMA                                                                                      \
   { .family = OCT_PARSE_LLAMA3, .tools = TRUE }
+#define MISTRAL                                                                                    \
+  { .family = OCT_PARSE_MISTRAL, .tools = TRUE }
 #define K2                                                                                         \
   { .family = OCT_PARSE_KIMI_K2, .tools = TRUE }
 #define K3                                                                                         \
@@ -137,6 +139,34 @@ static const parse_case cases[] = {
      {.family = OCT_PARSE_LLAMA3},
      "{\"name\":\"f\",\"parameters\":{}}",
      "|{\"name\":\"f\",\"parameters\":{}}|"},
+    {"mistral/list-of-calls", MISTRAL,
+     "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"a\": [1, \"]\"]}, \"id\": \"abcdefghi\"}, "
+     "{\"name\": \"g\", \"arguments\": {}}]",
+     "||0 f abcdefghi:{\"a\": [1, \"]\"]}\n1 g:{}\n"},
+    {"mistral/named-calls", MISTRAL,
+     "[TOOL_CALLS]f[ARGS]{\"a\": \"[TOOL_CALLS] }\"}[TOOL_CALLS]g[CALL_ID]abcdefghi[ARGS]{}",
+     "||0 f:{\"a\": \"[TOOL_CALLS] }\"}\n1 g abcdefghi:{}\n"},
+    {"mistral/named-without-args-marker", MISTRAL, "[TOOL_CALLS]f{\"a\": 1}", "||0 f:{\"a\": 1}\n"},
+    {"mistral/one-call-without-a-list", MISTRAL,
+     "[TOOL_CALLS]{\"name\":\"f\",\"arguments\":{\"b\":2}}", "||0 f:{\"b\":2}\n"},
+    {"mistral/text-then-call", MISTRAL, "Let me look.\n[TOOL_CALLS]f[ARGS]{}",
+     "|Let me look.|0 f:{}\n"},
+    {"mistral/thinking-is-apart", MISTRAL, "[THINK]hm\n[/THINK]\nHi", "hm|Hi|"},
+    {"mistral/call-after-thinking", MISTRAL, "[THINK]hm[/THINK][TOOL_CALLS]f[ARGS]{}",
+     "hm||0 f:{}\n"},
+    {"mistral/text-is-text", MISTRAL, "a [TOOL and {\"name\": 1} [b]",
+     "|a [TOOL and {\"name\": 1} [b]|"},
+    {"mistral/cut-off-list-is-text", MISTRAL, "[TOOL_CALLS] [{\"name\": \"f\", \"argu",
+     "|{\"name\": \"f\", \"argu|"},
+    {"mistral/cut-off-name-is-text", MISTRAL, "[TOOL_CALLS]f[ARGS]{\"a\":", "|f{\"a\":|"},
+    {"mistral/cut-off-id-keeps-no-marker", MISTRAL, "[TOOL_CALLS]f[CALL_ID]x", "|f x|"},
+    {"mistral/first-call-of-a-cut-list-stays", MISTRAL,
+     "[TOOL_CALLS][{\"name\":\"f\",\"arguments\":{}},{\"na", "|{\"na|0 f:{}\n"},
+    {"mistral/no-name-is-text", MISTRAL, "[TOOL_CALLS]a b[ARGS]{}", "|a b{}|"},
+    {"mistral/stray-markers-are-dropped", MISTRAL, "a[ARGS]b[CALL_ID]c[/THINK]d", "|abcd|"},
+    {"mistral/garbage-in-a-list-is-text", MISTRAL, "[TOOL_CALLS][1, 2]x", "|12x|"},
+    {"mistral/text-after-calls", MISTRAL, "[TOOL_CALLS][{\"name\":\"f\"}]\nDone.",
+     "|Done.|0 f:{}\n"},
     {"kimi-k2/calls", K2,
      "Sure.\n" BEGIN_K2 CALL_K2("functions.get_weather:0", " {\"city\": \"x\"}")
          CALL_K2("functions.a.b:12", "{}") END_K2 "<|im_end|>",
@@ -227,6 +257,13 @@ disorder_breaks_nothing(void) {
                                        "\"",
                                        "{",
                                        "}",
+                                       "[TOOL_CALLS]",
+                                       "[ARGS]",
+                                       "[CALL_ID]",
+                                       "[THINK]",
+                                       "[/THINK]",
+                                       "[",
+                                       "]",
                                        BEGIN_K2,
                                        END_K2,
                                        "<|tool_call_begin|>",
