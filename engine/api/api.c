@@ -222,15 +222,20 @@ oct_api_handler(void) {
 
 gint64
 oct_api_deadline(const oct_api *api) {
-  const oct_job *oldest = g_queue_peek_head((GQueue *)&api->streams);
-  return oldest != NULL ? oldest->wrote_ns + OCT_API_SILENCE_NS : G_MAXINT64;
+  return g_queue_is_empty((GQueue *)&api->streams) ? G_MAXINT64 : api->look_ns;
 }
 
 void
 oct_api_turn(oct_api *api) {
   gint64 now = api->config.now_ns(api->config.clock);
-  while (oct_api_deadline(api) <= now)
-    oct_job_keep_alive(g_queue_peek_head(&api->streams));
+  if (oct_api_deadline(api) > now)
+    return;
+  for (GList *link = api->streams.head; link != NULL; link = link->next) {
+    oct_job *job = link->data;
+    if (job->wrote_ns + OCT_API_SILENCE_NS <= now)
+      oct_job_keep_alive(job);
+  }
+  api->look_ns = now + OCT_API_LOOK_NS;
 }
 
 /* --- life cycle --------------------------------------------------------------------------------

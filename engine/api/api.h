@@ -72,9 +72,10 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(oct_api, oct_api_free)
 /* What the server calls, with the oct_api as its user. */
 oct_http_handler oct_api_handler(void);
 
-/* Keep-alive comments of streams that have been silent (OCT_API_SILENCE_NS): call turn at deadline
- * or later; G_MAXINT64: never. */
+/* Keep-alive comments of streams that have been silent, looked for now and then: call turn at
+ * deadline or later; G_MAXINT64: never. */
 #define OCT_API_SILENCE_NS (5 * G_GINT64_CONSTANT(1000000000))
+#define OCT_API_LOOK_NS    G_GINT64_CONSTANT(1000000000)
 gint64 oct_api_deadline(const oct_api *api);
 void oct_api_turn(oct_api *api);
 

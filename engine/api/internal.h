@@ -19,7 +19,8 @@ struct oct_api {
   oct_api_keys *keys;
   gint64 started_s;
   guint64 n_jobs;     /* so far: ids are made of it */
-  GQueue streams;     /* oct_job: those whose answer is a stream, least recently written first */
+  GQueue streams;     /* oct_job: those whose answer is a stream */
+  gint64 look_ns;     /* when to look for silent ones again */
   guint32 generating; /* requests whose answer is being made: /load */
   GString *scratch;   /* bodies of short answers */
 };
@@ -127,6 +128,13 @@ void oct_event_close(oct_job *job, oct_out *json); /* closes the object too */
 /* A call's arguments as a JSON object; {"arguments": text} where they are none. */
 void oct_item_put_input(const oct_item *item, oct_out *json);
 
+/* One prompt's generation. */
+typedef struct oct_run {
+  oct_job *job;
+  guint prompt;
+  oct_generation *generation; /* NULL: ended, or not submitted */
+} oct_run;
+
 struct oct_job {
   oct_job_kind kind; /* first */
   oct_api *api;
@@ -136,9 +144,9 @@ struct oct_job {
   char *id;
   guint64 number; /* of the API's jobs */
   gint64 created_s;
-  GPtrArray *generations; /* oct_generation, NULL where ended; by prompt */
-  oct_choice *choices;    /* [prompts x n] */
-  guint n_choices, n_live;
+  oct_run *runs;                        /* [prompts] */
+  oct_choice *choices;                  /* [prompts x n] */
+  guint n_choices, n_live;              /* of prompts that have not ended */
   gboolean begun;                       /* the stream's head has been written */
   GString *out;                         /* frames to be written */
   GString *prefix;                      /* of every frame of a choice, kept by the shape */

@@ -56,10 +56,10 @@ free_choice(oct_choice *c) {
 static void
 job_free(oct_job *job) {
   oct_api *api = job->api;
-  for (guint i = 0; i < job->generations->len; i++)
-    if (g_ptr_array_index(job->generations, i) != NULL)
-      oct_generation_forget(g_ptr_array_index(job->generations, i));
-  g_ptr_array_unref(job->generations);
+  for (guint i = 0; i < job->plan.prompts->len; i++)
+    if (job->runs[i].generation != NULL)
+      oct_generation_forget(job->runs[i].generation);
+  g_free(job->runs);
   for (guint i = 0; i < job->n_choices; i++)
     free_choice(&job->choices[i]);
   g_free(job->choices);
@@ -105,8 +105,6 @@ write_frames(oct_job *job) {
   (void)!oct_http_stream_write(job->x, job->out->str, job->out->len);
   g_string_truncate(job->out, 0);
   job->wrote_ns = job->api->config.now_ns(job->api->config.clock);
-  g_queue_unlink(&job->api->streams, &job->link);
-  g_queue_push_tail_link(&job->api->streams, &job->link);
 }
 
 static void
@@ -267,24 +265,11 @@ take_ids(oct_choice *c, const oct_generation_delta *delta) {
     g_string_append_printf(c->ids, "%s%u", c->ids->len > 0 ? "," : "", delta->ids[i]);
 }
 
-static guint
-prompt_of(const oct_job *job, const oct_generation *generation) {
-  guint at;
-  gboolean found = g_ptr_array_find(job->generations, generation, &at);
-  oct_assert(found);
-  return at;
-}
-
-static oct_choice *
-choice_of(oct_job *job, const oct_generation *generation, guint32 choice) {
-  guint n = (guint)job->plan.sampling.n;
-  oct_assert(choice < n);
-  return &job->choices[prompt_of(job, generation) * n + choice];
-}
-
 /* A prompt's tokens are there from its first callback on. */
 static void
-know_prompt(oct_job *job, guint at, const oct_generation *generation) {
+know_prompt(const oct_run *run, const oct_generation *generation) {
+  oct_job *job = run->job;
+  guint at = run->prompt;
   if (job->n_prompt[at] > 0)
     return;
   const guint32 *ids = oct_generation_prompt(generation, &job->n_prompt[at]);
@@ -298,9 +283,10 @@ know_prompt(oct_job *job, guint at, const oct_generation *generation) {
 
 /* Before a choice's first text: the prompt, where it is echoed. */
 static oct_choice *
-start_choice(oct_job *job, const oct_generation *generation, guint32 choice) {
-  oct_choice *c = choice_of(job, generation, choice);
-  know_prompt(job, c->prompt, generation);
+start_choice(const oct_run *run, const oct_generation *generation, guint32 choice) {
+  oct_job *job = run->job;
+  oct_choice *c = &job->choices[run->prompt * (guint)job->plan.sampling.n + choice];
+  know_prompt(run, generation);
   if (job->plan.sampling.stream && !job->begun)
     begin_stream(job);
   if (c->started)
@@ -323,8 +309,9 @@ start_choice(oct_job *job, const oct_generation *generation, guint32 choice) {
 
 static void
 on_delta(void *user, oct_generation *generation, const oct_generation_delta *delta) {
-  oct_job *job = user;
-  oct_choice *c = start_choice(job, generation, delta->choice);
+  const oct_run *run = user;
+  oct_job *job = run->job;
+  oct_choice *c = start_choice(run, generation, delta->choice);
   if (job->plan.no_output)
     return;
   c->output_tokens += delta->n_ids;
@@ -340,8 +327,9 @@ on_delta(void *user, oct_generation *generation, const oct_generation_delta *del
 
 static void
 on_finished(void *user, oct_generation *generation, const oct_generation_finish *finish) {
-  oct_job *job = user;
-  oct_choice *c = start_choice(job, generation, finish->choice);
+  const oct_run *run = user;
+  oct_job *job = run->job;
+  oct_choice *c = start_choice(run, generation, finish->choice);
   if (c->parser != NULL)
     oct_parser_finish(c->parser);
   c->finished = TRUE;
@@ -357,26 +345,28 @@ on_finished(void *user, oct_generation *generation, const oct_generation_finish 
 static void
 on_prompt_logprobs(void *user, oct_generation *generation, guint32 first,
                    const oct_logprob *logprobs, guint32 n) {
-  oct_job *job = user;
+  const oct_run *run = user;
   guint32 n_prompt;
   const guint32 *ids = oct_generation_prompt(generation, &n_prompt);
   oct_assert(first + n <= n_prompt);
-  oct_job_add_prompt_logprobs(job, prompt_of(job, generation), first, logprobs, n, ids);
+  oct_job_add_prompt_logprobs(run->job, run->prompt, first, logprobs, n, ids);
 }
 
 static void
 on_pooled(void *user, oct_generation *generation, const float *values, guint32 n) {
-  oct_job *job = user;
+  const oct_run *run = user;
+  (void)generation;
   GArray *vector = g_array_sized_new(FALSE, FALSE, sizeof(float), n);
   g_array_append_vals(vector, values, n);
-  job->choices[prompt_of(job, generation)].vector = vector;
+  run->job->choices[run->prompt].vector = vector;
 }
 
 static void
 on_ended(void *user, oct_generation *generation, const oct_generation_end *end) {
-  oct_job *job = user;
-  guint at = prompt_of(job, generation);
-  g_ptr_array_index(job->generations, at) = NULL;
+  oct_run *run = user;
+  oct_job *job = run->job;
+  (void)generation;
+  run->generation = NULL;
   if (end->error != NULL) {
     g_auto(oct_api_fault) fault = {.status = 0};
     /* Before the first token the text layer has refused the constraint, or a prompt. */
@@ -386,11 +376,11 @@ on_ended(void *user, oct_generation *generation, const oct_generation_end *end) 
     fail(job, &fault);
     return;
   }
-  if (job->n_prompt[at] == 0)
+  if (job->n_prompt[run->prompt] == 0)
     job->prompt_tokens += end->prompt_tokens;
   job->cached_tokens += end->cached_tokens;
   oct_generation_end *all = &job->times;
-  if (job->n_live == job->generations->len)
+  if (job->n_live == job->plan.prompts->len)
     *all = *end;
   all->admitted_ns = MIN(all->admitted_ns, end->admitted_ns);
   all->first_token_ns = MIN(all->first_token_ns, end->first_token_ns);
@@ -442,7 +432,6 @@ job_new(oct_api *api, oct_http_exchange *x, const oct_shape *shape, oct_plan *pl
   job->number = ++api->n_jobs;
   job->created_s = api->config.unix_s(api->config.clock);
   job->wrote_ns = api->config.now_ns(api->config.clock);
-  job->generations = g_ptr_array_new();
   job->out = g_string_new(NULL);
   job->prefix = g_string_new(NULL);
   job->n_live = job->plan.prompts->len;
@@ -450,6 +439,9 @@ job_new(oct_api *api, oct_http_exchange *x, const oct_shape *shape, oct_plan *pl
   job->choices = g_new0(oct_choice, job->n_choices);
   for (guint i = 0; i < job->n_choices; i++)
     init_choice(job, i);
+  job->runs = g_new0(oct_run, job->n_live);
+  for (guint i = 0; i < job->n_live; i++)
+    job->runs[i] = (oct_run){.job = job, .prompt = i};
   job->prompt_logprobs = g_new0(GString *, job->n_live);
   job->prompt_ids = g_new0(GString *, job->n_live);
   job->n_prompt = g_new0(guint32, job->n_live);
@@ -458,8 +450,11 @@ job_new(oct_api *api, oct_http_exchange *x, const oct_shape *shape, oct_plan *pl
   if (api->config.always_metrics)
     job->plan.metrics = TRUE;
   job->link.data = job;
-  if (job->plan.sampling.stream)
+  if (job->plan.sampling.stream) {
+    if (g_queue_is_empty(&api->streams))
+      api->look_ns = job->wrote_ns + OCT_API_LOOK_NS;
     g_queue_push_tail_link(&api->streams, &job->link);
+  }
   api->generating++;
   return job;
 }
@@ -542,12 +537,9 @@ submit_one(oct_job *job, guint at, oct_api_fault *fault) {
     params.prompt_ids = (const guint32 *)(const void *)prompt->ids->data;
     params.n_prompt_ids = prompt->ids->len;
   }
-  oct_generation *generation =
-      oct_service_submit(job->api->config.service, &params, &listener, job, &error);
-  if (generation == NULL)
-    return oct_api_refuse_error(fault, NULL, error);
-  g_ptr_array_add(job->generations, generation);
-  return TRUE;
+  oct_run *run = &job->runs[at];
+  run->generation = oct_service_submit(job->api->config.service, &params, &listener, run, &error);
+  return run->generation != NULL || oct_api_refuse_error(fault, NULL, error);
 }
 
 void
