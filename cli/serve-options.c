@@ -268,24 +268,32 @@ is_given(const GPtrArray *words, const char *flag) {
   return FALSE;
 }
 
-/* Puts the file's flags in front, without those that the command line has. */
+/* Puts the file's flags in front, without those that the command line has. The model is kept apart:
+ * the command line may name another without a flag. */
 static int
-add_config(GPtrArray *words, const GOptionEntry *entries) {
+add_config(oct_serve_options *o, GPtrArray *words, const GOptionEntry *entries) {
   const char *path = value_of_config(words);
   g_autoptr(GPtrArray) flags = g_ptr_array_new_with_free_func(g_free);
+  g_autoptr(GPtrArray) added = g_ptr_array_new();
   g_autoptr(GError) error = NULL;
   if (path == NULL)
     return OCT_CLI_GO_ON;
   if (!oct_config_file_read(path, entries, flags, &error))
     return oct_cli_refuse(COMMAND, "--config: %s", error->message);
-  guint at = 1;
+  for (guint i = 0; i < flags->len; i++)
+    if (g_str_has_prefix(g_ptr_array_index(flags, i), "--config="))
+      return oct_cli_refuse(COMMAND, "--config: %s: a file names no other", path);
   for (guint i = 0; i < flags->len; i++) {
     const char *flag = g_ptr_array_index(flags, i);
-    if (g_str_has_prefix(flag, "--config"))
-      return oct_cli_refuse(COMMAND, "--config: %s: a file names no other", path);
-    if (!is_given(words, flag))
-      g_ptr_array_insert(words, (int)at++, g_strdup(flag));
+    if (g_str_has_prefix(flag, "--model=")) {
+      g_free(o->file_model);
+      o->file_model = g_strdup(flag + strlen("--model="));
+    } else if (!is_given(words, flag)) {
+      g_ptr_array_add(added, g_strdup(flag));
+    }
   }
+  for (guint i = 0; i < added->len; i++)
+    g_ptr_array_insert(words, (int)i + 1, g_ptr_array_index(added, i));
   return OCT_CLI_GO_ON;
 }
 
@@ -363,6 +371,8 @@ parse_words(oct_serve_options *o, GPtrArray *words, const GOptionEntry *entries)
     return status;
   if (argc > 1 && !oct_engine_flags_set_model(o->flags, rest[1]))
     return oct_cli_refuse(COMMAND, "--model: \"%s\" is given as well", rest[1]);
+  if (o->file_model != NULL)
+    (void)oct_engine_flags_set_model(o->flags, o->file_model);
   return check_values(o);
 }
 
@@ -377,7 +387,7 @@ oct_serve_options_parse(oct_serve_options *options, int argc, char **argv) {
     g_ptr_array_add(words, with_dashes(argv[i]));
   int status = check_refused(words);
   if (status == OCT_CLI_GO_ON)
-    status = add_config(words, entries);
+    status = add_config(options, words, entries);
   if (status == OCT_CLI_GO_ON)
     status = parse_words(options, words, entries);
   if (status != OCT_CLI_GO_ON)
@@ -400,6 +410,7 @@ oct_serve_options_clear(oct_serve_options *options) {
                           &options->uds,
                           &options->key_file,
                           &options->record,
+                          &options->file_model,
                           &options->pace,
                           &options->config};
   for (gsize i = 0; i < G_N_ELEMENTS(texts); i++)

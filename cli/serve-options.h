@@ -28,6 +28,7 @@ typedef struct oct_serve_options {
   char *record;
   /* the end */
   char *pace, *config;
+  char *file_model; /* of --config */
   int shutdown_s, grace_s;
 } oct_serve_options;
 

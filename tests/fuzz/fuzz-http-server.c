@@ -5,6 +5,8 @@
  *
  * Whatever the order, each exchange ends once (the handler asserts it), answers are framed well,
  * what waits to be sent is bounded, and nothing leaks. */
+#include "config.h"
+
 #include <string.h>
 
 #include "engine/base/assert.h"

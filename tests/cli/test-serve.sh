@@ -1,0 +1,219 @@
+#!/bin/sh
+# octet serve: what it refuses, whom it answers, where its flags and models come from, how it ends.
+. "$OCT_SRCDIR/tests/tap"
+
+pids=
+trap 'for p in $pids; do kill -9 "$p" 2>/dev/null; done; rm -rf "$work"' EXIT
+
+# --- what is refused, before anything is opened
+refuses() { # CLAIM PART ARGUMENTS…
+  claim=$1 part=$2
+  shift 2
+  run "$octet" serve "$@"
+  is "$status" 2 "$claim is wrong usage"
+  has "$err" "$part" "$claim says why"
+}
+refuses "no model" "which model?"
+refuses "a model of the zoo, on cpu," "has no weights" llama-3.1-8b
+refuses "a file that is not there" "./no.gguf: there is no such file" ./no.gguf
+refuses "two models" '"b" is given as well' --model a b
+refuses "an unknown flag" "--nonsense" --backend mock --nonsense
+refuses "TLS" "--ssl-keyfile: TLS" --backend mock --ssl-keyfile k
+refuses "a flag of vLLM with underscores" "--trust-remote-code: model files are data" \
+  --trust_remote_code
+refuses "a list of values" "one configuration is served" --backend mock --max-num-seqs 1,2
+refuses "a port out of range" "--port: 65536" --backend mock --port 65536
+refuses "a limit below its least" "--header-timeout-ms: 9 ms is below the limit of 10" \
+  --backend mock --header-timeout-ms 9
+refuses "an empty key" "a key is empty" --backend mock --api-key ""
+refuses "simgrid without a node" "which machine" llama-3.1-8b --backend simgrid
+refuses "two parsers that do not go together" "does not go with" --backend mock \
+  --tool-call-parser hermes --reasoning-parser kimi_k2
+refuses "another pace" "a server's clock is real" --backend mock --pace 2
+run "$octet" serve --backend mock --host example.org
+is "$status" 1 "a host's name fails"
+has "$err" "names are not looked up" "and says why"
+
+# --- config files
+config() { # TEXT PART CLAIM
+  printf '%b' "$1" >"$work/c.yaml"
+  run "$octet" serve --backend mock --host example.org --config "$work/c.yaml"
+  has "$err" "$2" "$3"
+}
+config 'prot: 1\n' "c.yaml:1: there is no flag --prot" "an unknown key is refused with its line"
+config '# a\n\nport: {a: 1}\n' "c.yaml:3: of YAML, plain values" "nested YAML is refused"
+config 'port:\n  a: 1\n' "c.yaml:1: port has no value" "a key without a value is refused"
+config 'enable_log_requests: yes\n' "is true or false" "a switch is true or false"
+config 'port: "80\n' "c.yaml:1: a quoted value ends" "an open quote is refused"
+config 'served-model-name:\n' "served-model-name has no value" "an empty list is refused"
+config 'port 8000\n' 'not "key: value"' "a line without a colon is refused"
+config 'port: 99999 # high\n' "--port: 99999" "values are taken without their comments"
+config 'config: a\n' "a file names no other" "a file names no other file"
+config 'ssl-keyfile: a\n' "there is no flag --ssl-keyfile" "keys that cannot be honoured as well"
+
+# --- Hugging Face's cache
+hub="$work/hf/hub/models--org--tiny"
+mkdir -p "$hub/refs" "$hub/snapshots/abc123"
+cp "$OCT_SRCDIR/engine/model/zoo/smollm2-135m.json" "$hub/snapshots/abc123/config.json"
+HF_HOME="$work/hf" run "$octet" serve org/none --backend mock
+is "$status" 1 "a model that was not downloaded fails"
+has "$err" "$work/hf/hub/models--org--none/snapshots/main" "and is told where it was looked for"
+HF_HOME="$work/hf" run "$octet" serve org/tiny --revision ../x --backend mock
+has "$err" "no name and revision" "a revision stays in its folder"
+printf 'abc123\n' >"$hub/refs/main"
+
+if ! command -v curl >/dev/null; then
+  skip "servers are asked" "no curl"
+  done_testing
+fi
+
+# --- helpers that serve
+# Waits until the condition holds; a minute, which only a failure takes.
+until_true() {
+  tries=0
+  until eval "$1" || [ $tries -ge 1200 ]; do
+    tries=$((tries + 1))
+    sleep 0.05
+  done
+  eval "$1"
+}
+# Starts a server; its address is in $url.
+serve() {
+  : >"$work/out"
+  "$octet" serve "$@" >"$work/out" 2>"$work/err" &
+  pid=$!
+  pids="$pids $pid"
+  until_true 'grep -q serving "$work/out" || ! kill -0 $pid 2>/dev/null'
+  url=$(sed -n 's/.* on \(http[^ ]*\) .*/\1/p' "$work/out")
+}
+ask() { curl -s -m 30 "$@"; }
+code() { ask -o /dev/null -w '%{http_code}' "$@"; }
+json='Content-Type: application/json'
+# ends SIGNAL STATUS CLAIM
+ends() {
+  kill "-$1" $pid
+  wait $pid
+  is $? "$2" "$3"
+}
+
+# --- answers
+serve --backend mock --port 0
+has "$(cat "$work/out")" "octet: serving mock on http://127.0.0.1:" "mock needs no model"
+is "$(code "$url/health")" 200 "it is healthy"
+is "$(code "$url/nothing")" 404 "it has no other routes"
+chat='{"messages":[{"role":"user","content":"hi"}],"max_tokens":5,"ignore_eos":true}'
+answer=$(ask "$url/v1/chat/completions" -H "$json" -d "$chat")
+has "$answer" '"completion_tokens":5' "it answers a chat"
+stream=$(ask -N "$url/v1/chat/completions" -H "$json" -d "${chat%?},\"stream\":true}")
+has "$stream" '"finish_reason":"length"' "it streams"
+has "$stream" "data: [DONE]" "a stream ends in [DONE]"
+has "$(ask -D - -o /dev/null -H 'X-Request-Id: my-id' "$url/health")" "X-Request-Id: my-id" \
+  "a request's id comes back"
+has "$(cat "$work/err")" "POST /v1/chat/completions 200" "there is an access log"
+ends TERM 0 "SIGTERM ends an idle server well"
+
+# --- keys and names, from everywhere
+printf '# keys\nfile-key\n' >"$work/keys"
+cat >"$work/c.yaml" <<END
+port: 0
+api-key-file: '$work/keys'
+disable-access-log: true
+enable-log-requests: false
+model: llama-3.1-8b
+served-model-name:
+  - first
+  - "second"  # and last
+max-model-len: 100
+END
+OCTET_API_KEY=env-key serve smollm2-135m --backend mock --config "$work/c.yaml" --api-key flag-key \
+  --max-model-len 200
+is "$(code "$url/v1/models")" 401 "without a key nothing is told"
+is "$(code "$url/health")" 200 "but health"
+for key in file-key env-key flag-key; do
+  is "$(code -H "Authorization: Bearer $key" "$url/v1/models")" 200 "$key is a key"
+done
+is "$(code -H "Authorization: Bearer flag-ke" "$url/v1/models")" 401 "a part of one is none"
+models=$(ask -H "Authorization: Bearer env-key" "$url/v1/models")
+has "$models" '"id":"second"' "names come from the file"
+has "$models" '"max_model_len":200' "the command line wins"
+has "$models" '"root":"smollm2-135m"' "also with its model"
+grep -q "GET /v1/models" "$work/err"
+is $? 1 "the access log is off"
+ends INT 0 "SIGINT ends it well"
+
+# --- a model of the cache
+HF_HOME="$work/hf" serve org/tiny --backend mock --port 0
+has "$(ask "$url/v1/models")" "snapshots/abc123" "refs name the snapshot"
+ends TERM 0 "and it ends well"
+HF_HOME="$work/hf" serve org/tiny --revision abc123 --backend mock --port 0
+has "$(ask "$url/v1/models")" '"id":"org/tiny"' "a commit names it too"
+ends TERM 0 "and it ends well too"
+
+# --- clients that leave, and the server's end; a step takes 20 ms
+slow=mock:fixed_ns=20000000
+long='{"prompt":"hi","max_tokens":100,"ignore_eos":true,"stream":true}'
+begin() { # a stream in the background: $client
+  : >"$work/stream"
+  curl -s -N "$@" -H "$json" -d "$long" >"$work/stream" &
+  client=$!
+  until_true '[ $(grep -c data: "$work/stream") -gt 2 ]'
+}
+running() { ask "$url/metrics" | grep -c '^vllm:num_requests_running{.*} 1$'; }
+serve --backend $slow --port 0 --record "$work/record.jsonl" --enable-log-requests
+begin "$url/v1/completions"
+is "$(running)" 1 "a stream runs"
+kill $client
+until_true '[ "$(running)" -eq 0 ]'
+is "$(running)" 0 "it is cancelled when its client has left"
+begin "$url/v1/completions"
+kill -TERM $pid
+until_true '! ask -o /dev/null "$url/livez"'
+ok $? "a server that drains takes no more connections"
+wait $client
+has "$(cat "$work/stream")" "[DONE]" "and ends its streams"
+has "$(cat "$work/stream")" '"finish_reason":"length"' "whole"
+wait $pid
+is $? 0 "then it exits well"
+has "$(cat "$work/err")" "outcome=length prompt=2" "requests are logged with their phases"
+run "$octet" replay "$work/record.jsonl" --model smollm2-135m --backend mock
+is "$status" 0 "what was recorded can be replayed"
+
+serve --backend $slow --port 0 --shutdown-timeout 0
+begin "$url/v1/completions"
+ends TERM 1 "out of time, it exits with failure"
+wait $client
+has "$(cat "$work/stream")" 'data: {"error":' "each stream is told"
+has "$(cat "$work/stream")" "[DONE]" "and ended"
+
+serve --backend $slow --port 0 --drain-grace 3600
+kill -TERM $pid
+until_true '[ "$(code "$url/readyz")" = 503 ]'
+ok $? "a lame server is not ready"
+is "$(code "$url/livez")" 200 "but lives"
+is "$(code "$url/v1/chat/completions" -H "$json" -d "$chat")" 200 "and still answers"
+ends TERM 1 "a second signal exits at once"
+
+"$octet" serve --backend $slow --uds "$work/socket" >"$work/out" 2>"$work/err" &
+pid=$!
+pids="$pids $pid"
+until_true 'grep -q serving "$work/out"'
+is "$(ls -l "$work/socket" | cut -c 1-10)" "srw-------" "a Unix socket is the owner's"
+begin --unix-socket "$work/socket" http://localhost/v1/completions
+kill -TERM $pid
+until_true 'grep -q draining "$work/err"'
+ends TERM 1 "a second signal does not wait for streams"
+[ ! -e "$work/socket" ]
+ok $? "and removes the socket"
+wait $client
+
+# --- an engine that hangs does not hold up health
+serve --backend "fault:script=hang/3@mock" --port 0
+begin_hung() { curl -s -m 60 "$url/v1/completions" -H "$json" -d "$long" >/dev/null & client=$!; }
+begin_hung
+until_true '[ "$(running)" -eq 1 ]'
+is "$(code "$url/livez")" 200 "a server whose engine hangs lives"
+kill $client
+kill -TERM $pid
+kill -TERM $pid
+wait $pid
+done_testing
