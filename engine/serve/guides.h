@@ -33,11 +33,11 @@ void oct_guides_drop(oct_guides *guides, oct_generation *generation);
 gboolean oct_guides_dispatch(oct_guides *guides);
 
 /* ---- engine thread */
-typedef struct oct_guide_answer {
+struct oct_guide_answer {
   oct_generation *generation;
   guint32 choice, n_output, n_words;
   guint64 *bits; /* NULL: there is no mask, end the generation */
-} oct_guide_answer;
+};
 void oct_guide_answer_clear(oct_guide_answer *answer);
 
 void oct_guides_tokens(oct_guides *guides, oct_generation *generation, guint32 choice,

@@ -27,6 +27,7 @@
 typedef struct oct_measures oct_measures;
 typedef struct oct_recorder oct_recorder;
 typedef struct oct_guides oct_guides;
+typedef struct oct_guide_answer oct_guide_answer;
 typedef struct oct_workers oct_workers;
 typedef struct oct_bulletin oct_bulletin;
 
@@ -81,9 +82,12 @@ struct oct_generation {
   GError *encode_error;
 
   /* E */
-  oct_generation *engine_previous, *engine_next; /* of those an engine has */
   guint32 replica;
-  oct_request_id id; /* 0: no engine has it */
+  guint32 n_parts, n_left; /* requests it was made, and those of them that have not ended */
+  oct_request_id
+      ids[OCT_SERVICE_CHOICES_MAX]; /* of the parts; 0: the engine has it not (any more) */
+  gboolean refused;                 /* what parts an engine took are not told of */
+  oct_request_record record;
 
   /* T */
   struct oct_guided *guided;
@@ -172,11 +176,10 @@ struct oct_service {
   /* E */
   oct_worker *engine_worker;
   oct_bell *started, *released;
-  GError *start_error; /* before `started` rings */
-  oct_time now;        /* the world's */
-  gint64 offset_ns;    /* of the service's clock to it */
-  GByteArray *batch;   /* being filled */
-  oct_generation *engine_first;
+  GError *start_error;     /* before `started` rings */
+  oct_time now;            /* the world's */
+  gint64 offset_ns;        /* of the service's clock to it */
+  GByteArray *batch;       /* being filled */
   oct_service_front front; /* virtual: called between events */
   void *front_user;
   oct_time front_next;
@@ -220,9 +223,14 @@ int oct_service_loop(oct_world *world, void *service);
 /* E: appends a note to the batch and returns room for its payload. */
 void *oct_loop_note(oct_service *service, oct_note_kind kind, oct_generation *generation,
                     guint32 choice, guint32 n, gsize payload);
-void oct_loop_listen(oct_replica *replica, oct_listener *listener);
-void oct_loop_command(oct_service *service, const oct_command *command);
 /* E: hands over what has been noted. */
 void oct_loop_flush(oct_service *service);
+
+/* ---- requests.c: generations as requests, on the engine thread */
+void oct_requests_listen(oct_replica *replica, oct_listener *listener);
+void oct_requests_command(oct_service *service, const oct_command *command);
+void oct_requests_refuse(oct_service *service, oct_generation *generation, oct_service_error code,
+                         const char *why);
+void oct_requests_mask(oct_service *service, const oct_guide_answer *answer);
 
 #endif

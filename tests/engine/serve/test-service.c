@@ -118,6 +118,58 @@ test_choices(void) {
   serve_rig_clear(&r);
 }
 
+/* Choices part before the prompt's last token: one token is prompt enough all the same. */
+static void
+test_choices_of_one_token(void) {
+  serve_rig r;
+  serve_rig_init(&r, oct_mock_world_new(NULL, NULL));
+  serve_ask *a = serve_add(&r, 0, "x"), *again = serve_add(&r, 0, "x");
+  serve_ask *gone = serve_add(&r, 0, "x"), *fits = serve_add(&r, 0, "x");
+  serve_ask *asks[] = {a, again, gone, fits};
+  for (guint i = 0; i < 4; i++) {
+    asks[i]->params.sampling.n = 3;
+    asks[i]->params.seeded = i < 2;
+  }
+  gone->params.sampling.max_tokens = 1000;
+  gone->cancel_ns = 8 * MS;
+  fits->params.constraint = OCT_CONSTRAINT_REGEX;
+  fits->params.constraint_text = "[a-z]{2}";
+  serve_run(&r);
+  g_assert_no_error(r.error);
+  g_assert_no_error(a->error);
+  for (guint c = 0; c < 3; c++) {
+    g_assert_cmpuint(a->choices[c].ids->len, ==, 16);
+    g_assert_cmpstr(a->choices[c].text->str, ==, again->choices[c].text->str);
+    g_assert_cmpstr(a->choices[c].text->str, !=, a->choices[(c + 1) % 3].text->str);
+    g_assert_cmpuint(strlen(fits->choices[c].text->str), ==, 2);
+  }
+  g_assert_cmpuint(a->end.output_tokens, ==, 48);
+  g_assert_cmpint(a->end.last_token_ns, >, a->end.first_token_ns);
+  g_assert_cmpuint(gone->n_ends, ==, 1);
+  oct_engine_stats stats;
+  oct_service_get_stats(r.service, 0, &stats);
+  g_assert_cmpuint(stats.accepted, ==, 12);
+  g_assert_cmpuint(stats.running + stats.waiting, ==, 0);
+  serve_rig_clear(&r);
+}
+
+/* An engine that takes some of the parts and no more has taken none. */
+static void
+test_choices_refused(void) {
+  serve_rig r;
+  serve_ask *a;
+  serve_rig_one(&r, &a, "x");
+  a->params.sampling.n = 3;
+  r.config.engine.queue_max = 2;
+  serve_run(&r);
+  g_assert_cmpuint(oct_service_error_status(a->error), ==, 429);
+  g_assert_cmpuint(a->n_deltas, ==, 0);
+  oct_engine_stats stats;
+  oct_service_get_stats(r.service, 0, &stats);
+  g_assert_cmpuint(stats.running + stats.waiting, ==, 0);
+  serve_rig_clear(&r);
+}
+
 static void
 test_replicas(void) {
   static const guint16 devices[3] = {0, 1, 2};
@@ -499,6 +551,8 @@ main(int argc, char **argv) {
   g_test_add_func("/serve/service/phases-follow-one-another", test_phases);
   g_test_add_func("/serve/service/a-seeded-text-does-not-depend-on-its-company", test_seed);
   g_test_add_func("/serve/service/choices-differ", test_choices);
+  g_test_add_func("/serve/service/choices-of-one-token", test_choices_of_one_token);
+  g_test_add_func("/serve/service/choices-are-refused-together", test_choices_refused);
   g_test_add_func("/serve/service/replicas-share-the-load", test_replicas);
   g_test_add_func("/serve/stop/strings-wherever-tokens-end", test_stop_strings);
   g_test_add_func("/serve/stop/what-was-held-back-comes-at-the-end", test_stop_keeps_nothing_back);
