@@ -103,6 +103,7 @@ oct_chat_read(oct_plan *plan, const oct_api_model *model, const char *bytes, gsi
                         .template_kwargs = f.chat_template_kwargs,
                         .response_format = plan->sampling.response_format,
                         .effort = f.reasoning_effort,
+                        .effort_param = "reasoning_effort",
                         .generation_prompt = f.add_generation_prompt,
                         .continue_final = f.continue_final_message};
   return oct_plan_chat_prompt(plan, model, &chat, fault);

@@ -136,6 +136,6 @@ oct_api_run_embeddings(oct_api *api, oct_http_exchange *x, const char *path) {
     return;
   }
   g_auto(oct_api_fault) fault = {.status = 0};
-  oct_api_refuse(&fault, 404, NULL, "the server runs without --pooling");
+  oct_api_refuse(&fault, 404, NULL, "the server runs with --pooling none");
   oct_api_respond_fault(api, x, &fault, FALSE);
 }

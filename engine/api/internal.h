@@ -85,7 +85,6 @@ struct oct_choice {
   GString *content, *reasoning; /* whole answers; NULL while streaming */
   GPtrArray *calls;             /* oct_call */
   GPtrArray *items;             /* oct_item; for shapes with blocks, streaming or not */
-  gboolean has_content;         /* also when streaming */
   gboolean in_reasoning;
   guint32 reasoning_tokens, output_tokens;
   /* JSON, items with commas between, that has not been written yet. */
@@ -96,7 +95,6 @@ struct oct_choice {
   gboolean echoed, started, finished;
   oct_generation_finish finish;
   GArray *vector; /* float; of embeddings */
-  void *state;    /* the shape's; freed with g_free() */
 };
 
 /* How an endpoint writes its answers. `out` of the job is the buffer of what is written next. */
@@ -158,7 +156,6 @@ struct oct_job {
   gint64 wrote_ns;
   guint n_events; /* responses: sequence_number */
   GList link;     /* in api->streams */
-  void *state;    /* the shape's; freed with g_free() */
 };
 
 /* Makes a job of a plan, which it takes and empties, submits it, and answers when it is done. The

@@ -50,7 +50,6 @@ free_choice(oct_choice *c) {
   for (guint i = 0; i < G_N_ELEMENTS(strings); i++)
     free_string(strings[i]);
   g_clear_pointer(&c->vector, g_array_unref);
-  g_free(c->state);
 }
 
 static void
@@ -76,7 +75,6 @@ job_free(oct_job *job) {
   g_string_free(job->out, TRUE);
   g_string_free(job->prefix, TRUE);
   g_free(job->id);
-  g_free(job->state);
   g_free(job);
   api->generating--;
 }
@@ -235,8 +233,6 @@ on_event(gpointer data, const oct_parse_event *e) {
     return;
   if (e->kind == OCT_PARSE_REASONING && plan->no_reasoning)
     return;
-  if (e->kind == OCT_PARSE_CONTENT)
-    c->has_content = TRUE;
   if (e->kind == OCT_PARSE_CALL)
     add_call(c, e);
   if (c->job->shape->items)

@@ -269,30 +269,22 @@ read_kwargs(const oct_plan_chat *chat, oct_chat_options *options, oct_api_fault 
 }
 
 static gboolean
-read_effort(oct_chat_options *options, oct_api_fault *fault) {
-  static const char *const none[] = {"none"}, *const low[] = {"minimal", "low"};
-  static const char *const as_is[] = {"medium", "high", "max"};
-  const char *effort = options->effort, *param = "reasoning_effort";
-  if (effort == NULL)
-    return TRUE;
-  options->effort = NULL;
-  for (guint i = 0; i < G_N_ELEMENTS(none); i++)
-    if (g_str_equal(effort, none[i])) {
-      options->no_thinking = TRUE;
+read_effort(oct_chat_options *options, const char *param, oct_api_fault *fault) {
+  static const struct {
+    const char *word, *effort; /* NULL: no thinking */
+  } words[] = {{"none", NULL},   {"minimal", "low"}, {"low", "low"}, {"medium", "medium"},
+               {"high", "high"}, {"xhigh", "max"},   {"max", "max"}};
+  const char *asked = options->effort;
+  for (guint i = 0; asked != NULL && i < G_N_ELEMENTS(words); i++)
+    if (g_str_equal(asked, words[i].word)) {
+      options->effort = words[i].effort;
+      options->no_thinking = options->no_thinking || words[i].effort == NULL;
       return TRUE;
     }
-  for (guint i = 0; i < G_N_ELEMENTS(low); i++)
-    if (g_str_equal(effort, low[i]))
-      options->effort = "low";
-  for (guint i = 0; i < G_N_ELEMENTS(as_is); i++)
-    if (g_str_equal(effort, as_is[i]))
-      options->effort = as_is[i];
-  if (g_str_equal(effort, "xhigh"))
-    options->effort = "max";
-  return options->effort != NULL ||
+  return asked == NULL ||
          oct_api_refuse(fault, 400, param,
                         "%s: '%.32s' is not none, minimal, low, medium, high, xhigh or max", param,
-                        effort);
+                        asked);
 }
 
 /* TRUE when the prompt ends inside the reasoning: behind the mark that the family begins it with.
@@ -361,7 +353,9 @@ oct_plan_chat_prompt(oct_plan *plan, const oct_api_model *model, const oct_plan_
   oct_chat_options options = {.generation_prompt = chat->generation_prompt || chat->continue_final,
                               .response_format = chat->response_format,
                               .now_s = model->now_s};
-  if (!read_kwargs(chat, &options, fault) || !read_effort(&options, fault))
+  const char *param =
+      chat->effort != NULL ? chat->effort_param : "chat_template_kwargs.reasoning_effort";
+  if (!read_kwargs(chat, &options, fault) || !read_effort(&options, param, fault))
     return FALSE;
   plan->parsed = TRUE;
   plan->family = model->family;

@@ -52,7 +52,7 @@ typedef struct oct_plan {
   gboolean no_reasoning; /* is not shown */
   gboolean metrics;      /* are part of the answer */
 
-  gboolean echo, batch;       /* completions */
+  gboolean echo;              /* completions */
   gboolean token_strings;     /* tokenize */
   gboolean base64, normalize; /* embeddings */
   gint64 dimensions;          /* embeddings; -1: the model\'s own */
@@ -90,6 +90,7 @@ typedef struct oct_plan_chat {
   const json_t *template_kwargs;
   const json_t *response_format; /* for templates that write it; in the shape of chat */
   const char *effort;            /* NULL: the model's own */
+  const char *effort_param;      /* the field that it came from */
   gboolean generation_prompt, continue_final, no_thinking;
 } oct_plan_chat;
 

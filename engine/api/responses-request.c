@@ -306,6 +306,7 @@ oct_responses_read(oct_plan *plan, const oct_api_model *model, const char *bytes
                               .tools = tools,
                               .tool_choice = choice,
                               .effort = effort,
+                              .effort_param = "reasoning.effort",
                               .generation_prompt = TRUE};
   return oct_plan_chat_prompt(plan, model, &chat, fault);
 }

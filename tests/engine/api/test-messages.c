@@ -298,7 +298,7 @@ test_response_errors(void) {
   rig_refuses(r, RESPONSES, "{'input':'Hi','tools':[{'type':'web_search'}]}", 400, "tools[0]");
   rig_refuses(r, RESPONSES, "{'input':'Hi','truncation':'auto'}", 400, "truncation");
   rig_refuses(r, RESPONSES, "{'input':'Hi','reasoning':{'effort':'huge'}}", 400,
-              "reasoning_effort");
+              "reasoning.effort");
   r->service->fail_code = OCT_SERVICE_ERROR_FAILED;
   r->service->fail_after = 2;
   json_t *events = stream(r, RESPONSES, "{'input':'Hi','stream':true}");
