@@ -18,10 +18,10 @@ typedef struct scene {
 } scene;
 
 static void
-scene_open(scene *s, const char *name) {
+scene_open_at(scene *s, const char *name, const char *clock) {
   g_autoptr(GError) error = NULL;
   golden_open(&s->g, name);
-  g_autofree char *text = g_strdup_printf("cpu:model=%s,threads=2,clock=virtual", s->g.folder);
+  g_autofree char *text = g_strdup_printf("cpu:model=%s,threads=2,clock=%s", s->g.folder, clock);
   oct_world *world = oct_backend_world_new(text, &error);
   g_assert_no_error(error);
   rig_init(&s->r, world);
@@ -29,6 +29,11 @@ scene_open(scene *s, const char *name) {
   s->config.max_model_len = 128;
   s->config.max_num_seqs = 16;
   s->logits = golden_floats(&s->g, "logits", (gsize)GOLDEN_PROMPT * s->g.spec->vocab);
+}
+
+static void
+scene_open(scene *s, const char *name) {
+  scene_open_at(s, name, "virtual");
 }
 
 static void
@@ -364,6 +369,40 @@ stops_wait(void) {
   }
 }
 
+/* ---------------------------------------------------------------- masks */
+
+static gint64
+half_a_millisecond(rig *r, const rig_request *q, guint32 choice, guint32 n_output) {
+  (void)r, (void)q, (void)choice;
+  return n_output % 2 == 0 ? 0 : 500000;
+}
+
+/* Guided and not, side by side, on both clocks, running ahead or not, with masks at once and late:
+ * the rig sees that every token is allowed; they are the same each time, and the others' golden. */
+static void
+masks_guide_real_tokens(void) {
+  g_autoptr(GArray) first = g_array_new(FALSE, FALSE, sizeof(guint32));
+  for (guint32 i = 0; i < 8; i++) {
+    scene s;
+    scene_open_at(&s, "llama", i & 1 ? "real" : "virtual");
+    s.config.run_ahead = i >> 1 & 1;
+    s.r.answer_ns = i & 4 ? half_a_millisecond : NULL;
+    rig_request *guided = ask(&s, GOLDEN_GENERATED, 0), *free = ask(&s, GOLDEN_GENERATED, 0);
+    guided->params.guided = TRUE;
+    guided->params.seed = 5;
+    scene_run(&s);
+    g_assert_cmpuint(guided->n_asked, ==, GOLDEN_GENERATED);
+    g_assert_cmpmem(free->tokens[0]->data, free->tokens[0]->len * sizeof(guint32), s.g.generated,
+                    sizeof s.g.generated);
+    if (i == 0)
+      g_array_append_vals(first, guided->tokens[0]->data, guided->tokens[0]->len);
+    g_assert_cmpuint(first->len, ==, GOLDEN_GENERATED);
+    g_assert_cmpmem(guided->tokens[0]->data, guided->tokens[0]->len * sizeof(guint32), first->data,
+                    first->len * sizeof(guint32));
+    scene_close(&s);
+  }
+}
+
 int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
@@ -379,5 +418,6 @@ main(int argc, char **argv) {
   g_test_add_func("/cpu/extras/choices-draw-from-the-distribution",
                   choices_draw_from_the_distribution);
   g_test_add_func("/cpu/extras/stops-wait", stops_wait);
+  g_test_add_func("/cpu/extras/masks-guide-real-tokens", masks_guide_real_tokens);
   return g_test_run();
 }
