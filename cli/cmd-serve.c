@@ -46,7 +46,7 @@ typedef struct serving {
   gint64 started_ns, told_ns;
   guint16 port;
   struct {
-    guint64 ids;
+    guint64 ids, seed;
     oct_hash_key key;
   } random;
 } serving;
@@ -247,7 +247,9 @@ start_service(serving *s, GError **error) {
       .notify = notify,
       .user = s,
       .model_name = served_name(s),
-      .seed = setup->options.seed,
+      /* Without --seed, answers to requests without one differ from run to run, and the hashes of
+       * a record say nothing to who has not seen the texts. */
+      .seed = s->model.seeded ? setup->options.seed : s->random.seed,
       .log = s->options.log_requests ? say : NULL,
       .record = s->recorder != NULL ? record : NULL,
   };

@@ -409,6 +409,7 @@ static gboolean
 choose_pooling(maker *m, GError **error) {
   static const char *const names[] = {"none", "last", "mean"};
   const char *asked = m->options->pooling;
+  m->model->pooling = OCT_API_POOL_LAST;
   for (gsize i = 0; asked != NULL && i < G_N_ELEMENTS(names); i++)
     if (strcmp(asked, names[i]) == 0) {
       m->model->pooling = (oct_api_pooling)i;
@@ -423,12 +424,18 @@ static gboolean
 read_flags(maker *m, GError **error) {
   oct_setup_options_default(&m->setup);
   m->setup.description = "cpu";
+  m->setup.seed = G_MAXUINT64; /* no --seed has this value */
   guint n = oct_engine_flags_variants(m->options->flags, error);
   if (n == 0)
     return FALSE;
   if (n > 1)
     return refuse(error, "a list of values has no meaning here: one configuration is served");
-  return oct_engine_flags_apply(m->options->flags, 0, &m->setup, NULL, error);
+  if (!oct_engine_flags_apply(m->options->flags, 0, &m->setup, NULL, error))
+    return FALSE;
+  m->model->seeded = m->setup.seed != G_MAXUINT64;
+  if (!m->model->seeded)
+    m->setup.seed = 1;
+  return TRUE;
 }
 
 gboolean

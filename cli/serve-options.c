@@ -133,7 +133,7 @@ model_entries(GPtrArray *out, oct_serve_options *o) {
       {"reasoning-parser", 0, 0, G_OPTION_ARG_STRING, &o->reasoning_parser,
        "qwen3, deepseek_r1, kimi_k2 or kimi_k3 (default: by the template)", "P"},
       {"pooling", 0, 0, G_OPTION_ARG_STRING, &o->pooling,
-       "of /v1/embeddings: last, mean or none (none)", "P"},
+       "of /v1/embeddings: last, mean, or none: no such endpoint (last)", "P"},
       {"kv-cache-memory-bytes", 0, 0, G_OPTION_ARG_STRING, &o->kv_memory,
        "of the cache, on cpu (default: a quarter of the memory, at most 4 GiB)", "N"},
   };
