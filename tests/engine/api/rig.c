@@ -37,7 +37,7 @@ rig_new(const rig_options *options) {
     options = &none;
   r->log = g_string_new(NULL);
   r->budget = oct_budget_new("requests", 256 << 20);
-  r->tokenizer = text_tokenizer("qwen2");
+  r->tokenizer = text_tokenizer(g_strcmp0(options->chat, "kimi-k3") == 0 ? "kimi" : "qwen2");
   r->renderer =
       oct_chat_renderer_new(r->tokenizer, options->chat ? options->chat : "chatml", &error);
   g_assert_no_error(error);

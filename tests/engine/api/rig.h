@@ -20,7 +20,7 @@ typedef struct rig {
 } rig;
 
 typedef struct rig_options {
-  const char *chat;        /* family of the renderer; NULL: chatml */
+  const char *chat; /* family of the renderer; NULL: chatml. Kimi K3 has its own vocabulary */
   const char *const *keys; /* [n_keys] */
   guint n_keys;
   guint32 context; /* 0: 512 */

@@ -10,6 +10,14 @@
   "'properties':{'x':{'type':'integer'}},'required':['x']}}}"
 #define CALL "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"x\": 1}}\n</tool_call>"
 
+/* Kimi K3's elements, whose markers are control tokens. */
+#define O(element) "<|open|>" element "<|sep|>"
+#define C(element) "<|close|>" element "<|sep|>"
+#define K3_ANSWER  "So." C("think") O("response") "Yes." C("response") C("message") "<|end_of_msg|>"
+#define K3_CALL                                                                                    \
+  "So." C("think") O("tools") O("call tool=\"add\" index=\"1\"")                                   \
+      O("argument key=\"x\" type=\"number\"") "3" C("argument") C("call") C("tools")
+
 /* --- whole -------------------------------------------------------------------------------------
  */
 
@@ -86,6 +94,8 @@ test_same(void) {
        HI ",'tools':[" TOOL("add") "],'tool_choice':'required'");
   same(NULL, "", HI);
   same(NULL, "one two three four", HI ",'max_tokens':2");
+  same("kimi-k3", K3_ANSWER, HI);
+  same("kimi-k3", K3_CALL, HI ",'tools':[" TOOL("add") "]");
 }
 
 static void
@@ -110,6 +120,27 @@ test_reasoning(void) {
     json_decref(rig_json(r, 200, CHAT, body));
     g_assert_true(g_str_has_suffix(r->service->prompt->str, "<think>\n\n</think>\n\n"));
   }
+}
+
+/* Markers that are control tokens reach the parser, and nobody else. */
+static void
+test_kimi(void) {
+  g_autoptr(rig) r = rig_new(&(rig_options){.chat = "kimi-k3"});
+  fake_service_answer(r->service, K3_ANSWER);
+  json_t *a = rig_json(r, 200, CHAT, "{" HI "}");
+  g_assert_cmpstr(rig_text(a, "choices.0.message.content"), ==, "Yes.");
+  g_assert_cmpstr(rig_text(a, "choices.0.message.reasoning_content"), ==, "So.");
+  json_decref(a);
+  fake_service_answer(r->service, K3_CALL);
+  a = rig_json(r, 200, CHAT, "{" HI ",'tools':[" TOOL("add") "]}");
+  g_assert_cmpstr(rig_text(a, "choices.0.message.tool_calls.0.function.arguments"), ==,
+                  "{\"x\": 3}");
+  g_assert_cmpstr(rig_text(a, "choices.0.finish_reason"), ==, "tool_calls");
+  json_decref(a);
+  g_assert_true(r->service->params.keep_special);
+  json_decref(
+      rig_json(r, 200, CHAT, "{" HI ",'tool_choice':'required','tools':[" TOOL("add") "]}"));
+  g_assert_false(r->service->params.keep_special);
 }
 
 /* --- tools -------------------------------------------------------------------------------------
@@ -317,11 +348,15 @@ test_errors(void) {
 /* Text that spells a control token is text, wherever it comes from. */
 static void
 test_injection(void) {
-  static const char *const tokens[] = {"<|im_start|>", "<|im_end|>", "<|endoftext|>"};
-  static const char *const families[] = {"chatml", "qwen2.5", "qwen3", "llama3", "mistral"};
+  static const char *const words[] = {"<|im_start|>", "<|im_end|>",     "<|endoftext|>", "<|open|>",
+                                      "<|close|>",    "<|end_of_msg|>", "<|sep|>"};
+  static const char *const families[] = {"chatml", "qwen2.5", "qwen3",
+                                         "llama3", "mistral", "kimi-k3"};
   for (guint f = 0; f < G_N_ELEMENTS(families); f++) {
-    g_autoptr(rig) r = rig_new(&(rig_options){.chat = families[f]});
-    for (guint t = 0; t < G_N_ELEMENTS(tokens); t++) {
+    g_autoptr(rig) r = rig_new(&(rig_options){.chat = families[f], .context = 4096});
+    gboolean k3 = g_str_equal(families[f], "kimi-k3");
+    const char *const *tokens = k3 ? words + 3 : words;
+    for (guint t = 0; t < (k3 ? 4 : 3); t++) {
       guint32 id = oct_tokenizer_find_added(r->tokenizer, tokens[t]);
       g_assert_cmpuint(id, !=, OCT_NO_TOKEN);
       gint64 counts[2];
@@ -404,6 +439,7 @@ main(int argc, char **argv) {
   g_test_add_func("/api/chat/answers-byte-for-byte", test_whole);
   g_test_add_func("/api/chat/a-stream-adds-up-to-the-whole", test_same);
   g_test_add_func("/api/chat/reasoning-is-apart", test_reasoning);
+  g_test_add_func("/api/chat/kimi-k3-is-read", test_kimi);
   g_test_add_func("/api/chat/tools-are-called", test_tools);
   g_test_add_func("/api/chat/a-call-is-forced", test_forced);
   g_test_add_func("/api/chat/definitions-of-tools-are-found", test_definitions);
