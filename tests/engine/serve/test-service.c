@@ -265,7 +265,7 @@ static void
 test_stop_tokens(void) {
   serve_rig r;
   serve_ask *a;
-  g_autofree char *answer = free_answer(&r, &a);
+  g_free(free_answer(&r, &a));
   guint32 sixth = id_at(a, 0, 5);
   g_autoptr(GString) five = whole_text(&r, a->choices[0].ids, 5);
   g_autoptr(GString) six = whole_text(&r, a->choices[0].ids, 6);
@@ -313,7 +313,7 @@ static void
 test_min_tokens(void) {
   serve_rig r;
   serve_ask *a;
-  g_autofree char *answer = free_answer(&r, &a);
+  g_free(free_answer(&r, &a));
   g_autoptr(GString) four = whole_text(&r, a->choices[0].ids, 4);
   serve_rig_clear(&r);
   serve_rig_one(&r, &a, "Tell me");
