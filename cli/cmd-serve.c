@@ -317,6 +317,16 @@ is_loopback(const char *host) {
          g_ascii_strcasecmp(host, "localhost") == 0;
 }
 
+/* Whom a key does not protect, Host does: from pages in browsers on this machine. */
+static const char *const *
+known_hosts(const serving *s, const char *host) {
+  static const char *const none[] = {NULL};
+  const char *const *names = (const char *const *)s->options.hosts;
+  if (names == NULL)
+    return s->keys->len == 0 && s->options.uds == NULL && is_loopback(host) ? none : NULL;
+  return g_strv_contains(names, "*") ? NULL : names;
+}
+
 static gboolean
 start_server(serving *s, GError **error) {
   const oct_serve_options *o = &s->options;
@@ -329,6 +339,7 @@ start_server(serving *s, GError **error) {
       .budget = s->budget,
       .now_ns = now_ns,
       .id_seed = s->random.ids,
+      .hosts = known_hosts(s, host),
   };
   s->server = oct_http_server_new(&config, error);
   if (s->server == NULL)

@@ -156,6 +156,10 @@ server_entries(GPtrArray *out, oct_serve_options *o) {
        "better --api-key-file, or the variable OCTET_API_KEY",
        "KEY"},
       {"api-key-file", 0, 0, G_OPTION_ARG_FILENAME, &o->key_file, "keys, one a line", "FILE"},
+      {"allowed-host", 0, 0, G_OPTION_ARG_STRING_ARRAY, &o->hosts,
+       "a name by which clients may ask a server at a loopback address without keys, besides "
+       "localhost and addresses; may be repeated; * is any",
+       "NAME"},
       {"served-model-name", 0, 0, G_OPTION_ARG_STRING_ARRAY, &o->names,
        "what requests call the model; may be repeated", "NAME"},
       {"enable-log-requests", 0, 0, G_OPTION_ARG_NONE, &o->log_requests,
@@ -417,5 +421,6 @@ oct_serve_options_clear(oct_serve_options *options) {
     g_clear_pointer(texts[i], g_free);
   g_clear_pointer(&options->keys, g_strfreev);
   g_clear_pointer(&options->names, g_strfreev);
+  g_clear_pointer(&options->hosts, g_strfreev);
   g_clear_pointer(&options->flags, oct_engine_flags_free);
 }

@@ -19,7 +19,7 @@ typedef struct oct_serve_options {
   /* where and for whom */
   char *host, *uds, *key_file;
   int port; /* -1: not given */
-  char **keys, **names;
+  char **keys, **names, **hosts;
   gint64 limits[OCT_LIMIT_COUNT]; /* of HTTP; standard where not given */
   gboolean limits_given[OCT_LIMIT_COUNT];
   /* what is said */

@@ -202,6 +202,18 @@ tell_head(oct_http_exchange *x) {
     shared->config.handler.head(shared->config.user, x);
 }
 
+static gboolean
+is_host_known(const oct_http_exchange *x) {
+  oct_http_slice host = oct_http_parser_request(x->parser)->host;
+  const char *const *names = x->shared->config.hosts;
+  if (names == NULL || host.bytes == NULL || oct_http_host_is_literal(host))
+    return TRUE;
+  for (; *names != NULL; names++)
+    if (oct_http_host_is_named(host, *names))
+      return TRUE;
+  return FALSE;
+}
+
 /* What follows from the parser's state. */
 static void
 go_on(oct_http_exchange *x, oct_http_state state) {
@@ -214,6 +226,10 @@ go_on(oct_http_exchange *x, oct_http_state state) {
   }
   if (state == OCT_HTTP_IN_HEAD)
     return;
+  if (x->phase == OCT_HTTP_READING_HEAD && !is_host_known(x)) {
+    refuse(x, 421, "this server is not known by the name in Host", OCT_HTTP_GONE_REFUSED);
+    return;
+  }
   if (x->phase == OCT_HTTP_READING_HEAD) {
     tell_head(x);
     if (x->phase == OCT_HTTP_READING_BODY && state == OCT_HTTP_IN_BODY &&

@@ -201,6 +201,29 @@ oct_http_host_is_valid(oct_http_slice host) {
          is_port((oct_http_slice){host.bytes + end + 1, host.size - end - 1});
 }
 
+/* The host without its port. */
+static oct_http_slice
+name_of(oct_http_slice host) {
+  const char *colon = host.bytes[0] == '[' ? NULL : memchr(host.bytes, ':', host.size);
+  return colon != NULL ? (oct_http_slice){host.bytes, (gsize)(colon - host.bytes)} : host;
+}
+
+gboolean
+oct_http_host_is_literal(oct_http_slice host) {
+  static const char local[] = ".localhost";
+  oct_http_slice name = name_of(host);
+  gsize n = sizeof local - 1, digits = 0;
+  for (gsize i = 0; i < name.size; i++)
+    digits += g_ascii_isdigit(name.bytes[i]) || name.bytes[i] == '.';
+  return host.bytes[0] == '[' || digits == name.size || oct_http_slice_is(name, local + 1) ||
+         (name.size > n && g_ascii_strncasecmp(name.bytes + name.size - n, local, n) == 0);
+}
+
+gboolean
+oct_http_host_is_named(oct_http_slice host, const char *name) {
+  return oct_http_slice_is(name_of(host), name);
+}
+
 gboolean
 oct_http_read_length(oct_http_slice value, gsize *out) {
   gsize length = 0;

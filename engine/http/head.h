@@ -30,6 +30,11 @@ gboolean oct_http_is_token(char c);
 /* host [":" port] with a name, an IPv4 address or a bracketed IPv6 address. */
 gboolean oct_http_host_is_valid(oct_http_slice host);
 
+/* Without its port: an address, or localhost or a name below it. `host` is valid. */
+gboolean oct_http_host_is_literal(oct_http_slice host);
+/* Without its port: that name, with ASCII letters in any case. */
+gboolean oct_http_host_is_named(oct_http_slice host, const char *name);
+
 /* Digits only, without a sign, and within 63 bits. */
 gboolean oct_http_read_length(oct_http_slice value, gsize *out);
 

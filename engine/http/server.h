@@ -83,6 +83,10 @@ typedef struct oct_http_server_config {
   gint64 (*now_ns)(void *clock); /* never goes back */
   void *clock;
   guint64 id_seed; /* of the request ids that the server makes */
+  /* Names that Host may have besides addresses and localhost, ending in NULL; borrowed. Others are
+   * answered with 421: a page in a browser on this machine, whose name has been made to mean this
+   * machine, asks by that name. NULL: any name. */
+  const char *const *hosts;
 } oct_http_server_config;
 
 /* Copies the configuration. NULL with *error (OCT_HTTP_ERROR_SOCKET): no more descriptors. */

@@ -100,6 +100,7 @@ ends() {
 serve --backend mock --port 0
 has "$(cat "$work/out")" "octet: serving mock on http://127.0.0.1:" "mock needs no model"
 is "$(code "$url/health")" 200 "it is healthy"
+is "$(code -H 'Host: evil.example' "$url/health")" 421 "pages by other names are not answered"
 is "$(code "$url/nothing")" 404 "it has no other routes"
 chat='{"messages":[{"role":"user","content":"hi"}],"max_tokens":5,"ignore_eos":true}'
 answer=$(ask "$url/v1/chat/completions" -H "$json" -d "$chat")
@@ -129,6 +130,7 @@ OCTET_API_KEY=env-key serve smollm2-135m --backend mock --config "$work/c.yaml" 
   --max-model-len 200
 is "$(code "$url/v1/models")" 401 "without a key nothing is told"
 is "$(code "$url/health")" 200 "but health"
+is "$(code -H 'Host: a.proxy' "$url/health")" 200 "with keys, any name is one"
 for key in file-key env-key flag-key; do
   is "$(code -H "Authorization: Bearer $key" "$url/v1/models")" 200 "$key is a key"
 done
@@ -145,7 +147,8 @@ ends INT 0 "SIGINT ends it well"
 HF_HOME="$work/hf" serve org/tiny --backend mock --port 0
 has "$(ask "$url/v1/models")" "snapshots/abc123" "refs name the snapshot"
 ends TERM 0 "and it ends well"
-HF_HOME="$work/hf" serve org/tiny --revision abc123 --backend mock --port 0
+HF_HOME="$work/hf" serve org/tiny --revision abc123 --backend mock --port 0 --allowed-host a.proxy
+is "$(code -H 'Host: a.proxy' "$url/health")" 200 "a name can be allowed"
 has "$(ask "$url/v1/models")" '"id":"org/tiny"' "a commit names it too"
 ends TERM 0 "and it ends well too"
 

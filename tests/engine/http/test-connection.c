@@ -123,6 +123,30 @@ refused_by_parser(void) {
 }
 
 static void
+hosts(void) {
+  static const char *const names[] = {"Gpu7", NULL};
+  static const struct {
+    const char *host, *answer;
+  } cases[] = {
+      {"localhost", "GET /a"},   {"LOCALHOST:8000", "GET /a"}, {"a.localhost", "GET /a"},
+      {"127.0.0.1:1", "GET /a"}, {"10.0.0.7", "GET /a"},       {"[::1]:8000", "GET /a"},
+      {"gpu7", "GET /a"},        {"gpu7:80", "GET /a"},        {"evil.example", "421"},
+      {"gpu77", "421"},          {"xlocalhost", "421"},        {"localhost.evil", "421"},
+      {"127.0.0.1.evil", "421"}, {".localhost", "421"},
+  };
+  for (gsize i = 0; i < G_N_ELEMENTS(cases); i++) {
+    oct_http_rig r;
+    oct_http_rig_start(&r);
+    r.shared.config.hosts = names;
+    g_autofree char *request =
+        g_strdup_printf("GET /a HTTP/1.1\r\nHost: %s\r\n\r\n", cases[i].host);
+    give(&r, request);
+    expect_wire(&r, cases[i].answer);
+    oct_http_rig_stop(&r);
+  }
+}
+
+static void
 hundred(void) {
   oct_http_rig r;
   oct_http_rig_start(&r);
@@ -601,6 +625,7 @@ main(int argc, char **argv) {
   T("reads-4-kib-ahead-and-no-more", reads_ahead_a_little);
   T("a-refusal-from-the-head-reads-no-body", refused_from_head);
   T("a-malformed-body-is-gone-and-answered", refused_by_parser);
+  T("asks-by-unknown-names-are-misdirected", hosts);
   T("100-continue-goes-out-unless-refused", hundred);
   T("closes-when-the-client-asks", closes_when_asked);
   T("http-1.0-streams-end-with-the-connection", old_clients);
