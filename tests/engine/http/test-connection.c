@@ -425,26 +425,35 @@ body_without_haste(void) {
   oct_http_rig_stop(&r);
 }
 
+/* A stream whose client does not read, with so many bytes in its queue. */
+static oct_http_exchange *
+fill_queue(oct_http_rig *r, gsize size) {
+  g_autofree char *piece = g_strnfill(65536, 'x');
+  give(r, GET("/stream") END);
+  oct_http_exchange *x = oct_http_test_first(&r->h);
+  r->window = 0;
+  for (int i = 0; i < 3; i++)
+    g_assert_true(oct_http_stream_write(x, piece, 65536));
+  gsize rest = size - oct_http_connection_pending(&r->x).size;
+  g_assert_true(oct_http_stream_write(x, piece, rest - 6 - 2)); /* "ffe5\r\n", "\r\n" */
+  g_assert_cmpuint(oct_http_connection_pending(&r->x).size, ==, size);
+  return x;
+}
+
 static void
 queue_limit(void) {
   oct_http_rig r;
   oct_http_rig_start(&r);
-  give(&r, GET("/stream") END);
-  oct_http_exchange *x = oct_http_test_first(&r.h);
   gsize max = r.shared.config.limits.queue_bytes;
-  /* "10000\r\n" and "\r\n" around 65536 bytes. */
-  g_autofree char *piece = g_strnfill(65536, 'x');
-  r.window = 0;
-  for (int i = 0; i < 3; i++)
-    g_assert_true(oct_http_stream_write(x, piece, 65536));
-  gsize rest = max - oct_http_connection_pending(&r.x).size;
-  g_assert_true(oct_http_stream_write(x, piece, rest - 6 - 2)); /* "ffe5\r\n", "\r\n" */
-  g_assert_cmpuint(oct_http_connection_pending(&r.x).size, ==, max);
-  expect_events(&r, "head request");
-  r.window = 6; /* of six bytes that go, six may come */
+  oct_http_exchange *x = fill_queue(&r, max);
+  r.window = 6; /* a piece of one byte takes six: as many go */
   g_assert_true(oct_http_stream_write(x, "x", 1));
   g_assert_cmpuint(oct_http_connection_pending(&r.x).size, ==, max);
-  g_assert_false(oct_http_stream_write(x, "x", 1));
+  expect_events(&r, "head request");
+  oct_http_rig_stop(&r);
+  oct_http_rig_start(&r);
+  x = fill_queue(&r, max - 5);
+  g_assert_false(oct_http_stream_write(x, "x", 1)); /* one above */
   g_assert_false(oct_http_stream_write(x, "x", 1));
   expect_events(&r, "head request");
   oct_http_rig_pump(&r);
