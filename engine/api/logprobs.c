@@ -97,8 +97,6 @@ add_chat(oct_choice *c, const oct_logprob *row, guint32 each, GString *text) {
   oct_out_open(&json, '{');
   put_chat_token(c->job, &json, row[0], text);
   guint n = likeliest(row, each, c->job->plan.sampling.logprobs, FALSE, top);
-  if (c->job->plan.sampling.logprobs == 0)
-    n = 0;
   oct_out_key(&json, "top_logprobs");
   oct_out_open(&json, '[');
   for (guint i = 0; i < n; i++) {
