@@ -162,6 +162,30 @@ check_dtype(const maker *m, GError **error) {
                 asked, own, m->is_cpu ? " but to float32" : "");
 }
 
+/* Without a node's profile there is no GPU memory to plan. */
+static void
+warn_of_unused(const maker *m) {
+  const oct_setup_options *o = &m->setup;
+  oct_setup_options standard;
+  oct_setup_options_default(&standard);
+  const struct {
+    const char *flag;
+    gboolean given;
+  } checks[] = {
+      {"gpu-memory-utilization", o->gpu_memory_utilization < standard.gpu_memory_utilization ||
+                                     o->gpu_memory_utilization > standard.gpu_memory_utilization},
+      {"kv-offloading-size", o->kv_offloading_bytes > 0},
+      {"swap-space", o->swap_space_bytes > 0},
+      {"expert-cache-size", o->expert_cache_bytes > 0},
+      {"engine-preset", o->preset != NULL},
+  };
+  for (gsize i = 0; o->node == NULL && i < G_N_ELEMENTS(checks); i++)
+    if (checks[i].given)
+      g_ptr_array_add(m->model->setup.warnings,
+                      g_strdup_printf("warning: %s has no effect on this backend without --node",
+                                      checks[i].flag));
+}
+
 static gboolean
 make_setup(maker *m, GError **error) {
   oct_serve_model *model = m->model;
@@ -175,6 +199,7 @@ make_setup(maker *m, GError **error) {
     return FALSE;
   model->has_setup = TRUE;
   model->setup.engine.carry_ids = TRUE;
+  warn_of_unused(m);
   if (!check_dtype(m, error))
     return FALSE;
   const oct_engine_config *e = &model->setup.engine;

@@ -216,14 +216,28 @@ limit_entries(GPtrArray *out, oct_serve_options *o, GPtrArray *texts) {
   }
 }
 
+/* Flags of engines that mean something else to a server than to a replay. */
+static const struct {
+  const char *name, *help;
+} other_help[] = {
+    {"model", "the same as MODEL"},
+    {"backend", "cpu (default), mock, simgrid, or a world such as mock:fixed_ns=2000000"},
+    {"data-parallel-size", "(-dp) replicas, each with its own devices, behind a least-loaded "
+                           "router; with --enable-expert-parallel: KV domains of one engine"},
+};
+
 /* [entries, their end], owned. */
 static GOptionEntry *
 all_entries(oct_serve_options *o, GPtrArray *texts) {
   g_autoptr(GPtrArray) list = g_ptr_array_new_with_free_func(g_free);
   GOptionEntry engine[OCT_ENGINE_FLAGS_MAX] = {0};
   guint n = oct_engine_flags_entries(o->flags, engine);
-  for (guint i = 0; i < n; i++)
+  for (guint i = 0; i < n; i++) {
+    for (gsize k = 0; k < G_N_ELEMENTS(other_help); k++)
+      if (strcmp(engine[i].long_name, other_help[k].name) == 0)
+        engine[i].description = other_help[k].help;
     g_ptr_array_add(list, g_memdup2(&engine[i], sizeof engine[i]));
+  }
   model_entries(list, o);
   server_entries(list, o);
   limit_entries(list, o, texts);

@@ -97,7 +97,8 @@ ends() {
 }
 
 # --- answers
-serve --backend mock --port 0
+serve --backend mock --port 0 --gpu-memory-utilization 0.9
+has "$(cat "$work/err")" "gpu-memory-utilization has no effect" "what has no effect is said"
 has "$(cat "$work/out")" "octet: serving mock on http://127.0.0.1:" "mock needs no model"
 is "$(code "$url/health")" 200 "it is healthy"
 is "$(code -H 'Host: evil.example' "$url/health")" 421 "pages by other names are not answered"
