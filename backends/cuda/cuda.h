@@ -19,14 +19,16 @@ typedef struct oct_cuda_options {
   guint64 seed;
   gboolean float32;     /* weights, activations and cache in float32; else bfloat16 */
   gboolean fixed_order; /* a row's bits do not depend on the batch: --batch-invariant */
-  gboolean overlap;     /* a kernel begins while the one before it ends */
+  guint32 overlap;      /* in steps of up to so many tokens a kernel begins while the one before it
+                           ends */
   gboolean nvls;        /* NVLink multicast for NCCL, which is off otherwise */
   guint32 devices;      /* of the world; 0 = the GPUs there are. Beyond them they are taken round
                            by round: ranks that share a GPU, for tests of layouts */
   gint64 deadline_ns;   /* of every wait for a device */
 } oct_cuda_options;
 
-void oct_cuda_options_default(oct_cuda_options *options); /* all the GPUs, seed 1, 30 s */
+void oct_cuda_options_default(
+    oct_cuda_options *options); /* all the GPUs, seed 1, 30 s, overlap in steps of 32 tokens */
 
 /* A new world; options NULL = default. NULL with *error: CONFIG names the option that is wrong,
  * DEVICE says why there is no GPU (no driver, none found, or Octet was built without CUDA). Opens

@@ -324,6 +324,10 @@ set_batch(oct_cuda_stepper *s, const oct_cuda_domain_plan *d, oct_cuda_inputs *i
 void
 oct_cuda_stepper_enqueue_forward(oct_cuda_stepper *s, const oct_cuda_domain_plan *d,
                                  oct_cuda_inputs *in) {
+  /* Small kernels gain by it; at larger batches it takes from the products. */
+  s->rank.queue.flags &= ~(guint32)OCT_CUDA_OVERLAP;
+  if (in->batch.n_tokens <= s->rank.group->options->overlap)
+    s->rank.queue.flags |= OCT_CUDA_OVERLAP;
   const oct_cuda_prepare prepare = {
       .batch = &in->batch,
       .seqs = (const oct_cuda_seq *)(gconstpointer)(in->head + d->layout.seqs),

@@ -254,7 +254,7 @@ main(int argc, char **argv) {
   b.config.parallel.tensor = (guint32)tensor;
   b.config.memory.n_groups = oct_model_groups(spec, OCT_DTYPE_BF16, groups);
   b.slot_pages = ((guint32)context + 4 * (WARM_UP + STEPS + 4) + BLOCK - 1) / BLOCK;
-  b.config.memory.groups[0].n_device = SLOTS * b.slot_pages;
+  b.config.memory.groups[0].n_device = (guint32)n_slots * b.slot_pages;
   for (guint16 i = 0; i < 8; i++)
     b.devices[i] = i;
   b.config.devices = b.devices;

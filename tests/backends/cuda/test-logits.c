@@ -1,0 +1,231 @@
+/* Logits of the golden checkpoints on a GPU against transformers' in float32, seen through the
+ * logprobs of a prompt; and its vectors against the golden hidden states. */
+#include <math.h>
+#include <string.h>
+
+#include "backends/registry.h"
+#include "tests/backends/cpu/golden.h"
+
+#define OTHERS 128 /* logprobs that a backend gives beside a token's own */
+
+typedef struct kind {
+  const char *name, *options;
+  double limit; /* relative L2 */
+  guint32 tensor, pipeline;
+} kind;
+
+static const kind kinds[] = {
+    {"float32", "dtype=float32,devices=2", 1e-4, 1, 1},
+    {"float32-tensor2", "dtype=float32,devices=2", 1e-4, 2, 1},
+    {"float32-pipeline2", "dtype=float32,devices=2", 1e-4, 1, 2},
+    {"bfloat16", "devices=2,overlap=0", 2e-2, 1, 1},
+    {"bfloat16-overlap", "devices=2,overlap=128", 2e-2, 1, 1},
+    {"bfloat16-fixed", "devices=2,fixed_order=1", 2e-2, 1, 1},
+};
+
+typedef struct bench {
+  const kind *kind;
+  golden g;
+  oct_world *world;
+  oct_instance_config config;
+  oct_step_builder *builder;
+  guint32 instance;
+  guint64 number;
+  gboolean has_state;
+  guint32 state_group; /* when has_state */
+  oct_event event;
+} bench;
+
+static void
+next(bench *b, oct_event_kind wanted) {
+  do
+    g_assert_true(oct_world_next(b->world, OCT_TIME_NEVER, &b->event));
+  while (b->event.kind == OCT_EVENT_OPEN_PROGRESS);
+  if (b->event.kind == OCT_EVENT_FAULT || b->event.kind == OCT_EVENT_OPEN_FAILED)
+    g_test_message("%s", b->event.fault->message);
+  g_assert_cmpint(b->event.kind, ==, wanted);
+}
+
+static void
+configure(bench *b) {
+  static const guint16 devices[] = {0, 1};
+  oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
+  b->config = (oct_instance_config){.label = "logits",
+                                    .spec = b->g.spec,
+                                    .parallel = OCT_PARALLEL_DEFAULT,
+                                    .devices = devices,
+                                    .kv_dtype = OCT_DTYPE_BF16,
+                                    .block_size = 16,
+                                    .depth = 2,
+                                    .max_slots = 4,
+                                    .max_batched_tokens = 128,
+                                    .seed = 1};
+  b->config.parallel.tensor = b->kind->tensor;
+  b->config.parallel.pipeline = b->kind->pipeline;
+  b->config.memory.n_groups = oct_model_groups(b->g.spec, OCT_DTYPE_BF16, groups);
+  for (guint32 i = 0; i < b->config.memory.n_groups; i++) {
+    b->config.memory.groups[i] = (oct_pool_plan){.n_device = 16};
+    if (groups[i].kind == OCT_ATTENTION_KDA) {
+      b->has_state = TRUE;
+      b->state_group = i;
+    }
+  }
+}
+
+static void
+open_slot(bench *b, guint32 slot) {
+  oct_slot_open *o = oct_step_add_open(b->builder);
+  o->slot = slot;
+  o->prompt_tokens = GOLDEN_PROMPT;
+  for (guint32 g = 0; g < b->config.memory.n_groups; g++)
+    for (guint32 i = 0; i < (b->has_state && b->state_group == g ? 1 : 4); i++)
+      *oct_step_add_change(b->builder) =
+          (oct_page_change){.slot = slot, .group = (guint16)g, .index = i, .page = 4 * slot + i};
+}
+
+/* Tokens [first, first + n) of the prompt in slot 0, scored up to the last but one; and of another
+ * in slot 1, whose mean is taken. */
+static void
+submit_chunk(bench *b, guint32 first, guint32 n) {
+  g_autoptr(GError) error = NULL;
+  gboolean last = first + n == GOLDEN_PROMPT;
+  oct_step_begin(b->builder, ++b->number, 1);
+  for (guint32 slot = 0; slot < 2; slot++) {
+    if (first == 0)
+      open_slot(b, slot);
+    guint32 ids = n + (slot == 0 && !last);
+    oct_slice *s = oct_step_add_slice(b->builder);
+    s->slot = slot;
+    s->source = OCT_SOURCE_IDS;
+    s->sample = slot == 0 && last ? OCT_SAMPLE_LAST : OCT_SAMPLE_NONE;
+    s->n_tokens = n;
+    s->position = first;
+    if (b->has_state)
+      s->state_position = first;
+    if (slot == 0) {
+      s->n_logprobs = OTHERS;
+      s->n_prompt_logprobs = OTHERS;
+    } else {
+      s->pooling = OCT_POOLING_MEAN;
+      s->flags = last ? OCT_SLICE_POOLED : 0;
+    }
+    s->tokens = oct_step_add_tokens(b->builder, b->g.prompt + first, ids, NULL);
+  }
+  oct_submit answer = oct_world_submit(b->world, b->instance, oct_step_end(b->builder), &error);
+  g_assert_no_error(error);
+  g_assert_cmpint(answer, ==, OCT_SUBMIT_OK);
+  next(b, OCT_EVENT_STEP_DONE);
+}
+
+/* Both less their means over the tokens that are there: logits but for what is added to all. */
+static void
+add_row(const bench *b, guint32 row, const oct_logprob *l, double *difference, double *size) {
+  const float *logits = golden_floats(&b->g, "logits", (gsize)GOLDEN_PROMPT * b->g.spec->vocab) +
+                        (gsize)row * b->g.spec->vocab;
+  double got = 0, wanted = 0;
+  for (guint32 k = 0; k <= OTHERS; k++) {
+    got += l[k].logprob / (OTHERS + 1);
+    wanted += logits[l[k].token] / (OTHERS + 1);
+  }
+  for (guint32 k = 0; k <= OTHERS; k++) {
+    double w = logits[l[k].token] - wanted, g = l[k].logprob - got;
+    *difference += (g - w) * (g - w);
+    *size += w * w;
+  }
+}
+
+static void
+check_mean(const bench *b) {
+  guint32 width = b->g.spec->hidden;
+  g_autofree char *name = g_strdup_printf("hidden.%u", b->g.spec->n_layers);
+  const float *hidden = golden_floats(&b->g, name, (gsize)GOLDEN_PROMPT * width);
+  const oct_step_result *r = b->event.result;
+  g_autofree float *mean = g_new(float, width);
+  for (guint32 k = 0; k < width; k++) {
+    double sum = 0;
+    for (guint32 t = 0; t < GOLDEN_PROMPT; t++)
+      sum += hidden[(gsize)t * width + k];
+    mean[k] = (float)(sum / GOLDEN_PROMPT);
+  }
+  g_assert_cmpuint(r->n_floats, ==, width);
+  double error = golden_error(oct_result_floats(r), mean, width);
+  g_test_message("mean of hidden states: relative L2 %.2e", error);
+  g_assert_cmpfloat(error, <=, b->kind->limit);
+}
+
+static void
+check_chunks(bench *b, guint32 chunk) {
+  double difference = 0, size = 0;
+  for (guint32 first = 0; first < GOLDEN_PROMPT; first += chunk) {
+    guint32 n = MIN(chunk, GOLDEN_PROMPT - first);
+    submit_chunk(b, first, n);
+    const oct_step_result *r = b->event.result;
+    g_assert_cmpuint(r->n_logprobs, ==, n * (OTHERS + 1));
+    for (guint32 i = 0; i < n; i++)
+      add_row(b, first + i, oct_result_logprobs(r) + (gsize)i * (OTHERS + 1), &difference, &size);
+  }
+  double error = sqrt(difference / size);
+  g_test_message("%s, chunks of %u: logits' relative L2 %.2e, limit %.0e", b->kind->name, chunk,
+                 error, b->kind->limit);
+  g_assert_cmpfloat(error, <=, b->kind->limit);
+  check_mean(b);
+}
+
+static int
+run_inside(oct_world *world, void *arg) {
+  static const guint32 chunks[] = {GOLDEN_PROMPT, 1, 7, 16};
+  bench *b = arg;
+  g_autoptr(GError) error = NULL;
+  b->world = world;
+  b->builder = oct_step_builder_new();
+  gboolean accepted = oct_world_open(world, &b->config, &b->instance, &error);
+  g_assert_no_error(error);
+  g_assert_true(accepted);
+  next(b, OCT_EVENT_OPENED);
+  for (gsize i = 0; i < G_N_ELEMENTS(chunks); i++)
+    check_chunks(b, chunks[i]);
+  oct_world_close(world, b->instance);
+  oct_step_builder_free(b->builder);
+  return 0;
+}
+
+typedef struct test {
+  const kind *kind;
+  const char *name;
+} test;
+
+static void
+logits_are_transformers(gconstpointer data) {
+  const test *t = data;
+  bench b = {.kind = t->kind};
+  g_autoptr(GError) error = NULL;
+  golden_open(&b.g, t->name);
+  configure(&b);
+  g_autofree char *text = g_strdup_printf("cuda:model=%s,%s", b.g.folder, t->kind->options);
+  oct_world *world = oct_backend_world_new(text, &error);
+  g_autoptr(GError) illegal = NULL;
+  if (world == NULL && g_error_matches(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_DEVICE)) {
+    g_test_skip(error->message);
+  } else if (!oct_parallel_check(b.g.spec, &b.config.parallel, &illegal)) {
+    g_test_skip(illegal->message);
+  } else {
+    g_assert_no_error(error);
+    (void)oct_world_run(world, run_inside, &b);
+  }
+  oct_world_free(world);
+  golden_close(&b.g);
+}
+
+int
+main(int argc, char **argv) {
+  g_test_init(&argc, &argv, NULL);
+  for (gsize i = 0; i < G_N_ELEMENTS(kinds); i++)
+    for (const char *const *name = golden_names; *name != NULL; name++) {
+      test *t = g_new(test, 1);
+      *t = (test){&kinds[i], *name};
+      g_autofree char *path =
+          g_strdup_printf("/cuda/logits/%s/%s-are-transformers", kinds[i].name, *name);
+      g_test_add_data_func_full(path, t, logits_are_transformers, g_free);
+    }
+  return g_test_run();
+}
