@@ -11,6 +11,9 @@
 #include "engine/text/error.h"
 
 #define RING_RECORDS 4096u
+/* A guide that has used so much of its positions gets no further generation: those that have it
+ * still need room, and the next ones a fresh one. */
+#define USED_MAX 0.5
 
 /* A compiled constraint. */
 typedef struct oct_kept {
@@ -154,9 +157,14 @@ compile(oct_guides *s, oct_constraint kind, const char *text, GError **error) {
   return NULL;
 }
 
-/* Lets go of those that nobody uses and that were used longest ago. */
+/* Lets go of those that nobody uses and that are used up, or were used longest ago. */
 static void
 forget_old(oct_guides *s) {
+  for (guint i = s->kept->len; i-- > 0;) {
+    const oct_kept *kept = s->kept->pdata[i];
+    if (kept->users == 0 && oct_guide_used(kept->guide) >= USED_MAX)
+      g_ptr_array_remove_index_fast(s->kept, i);
+  }
   while (s->kept->len > OCT_GUIDES_KEPT) {
     guint oldest = G_MAXUINT;
     for (guint i = 0; i < s->kept->len; i++) {
@@ -175,9 +183,11 @@ static oct_kept *
 find_or_compile(oct_guides *s, const oct_generation *g, GError **error) {
   g_autofree char *key = g_strdup_printf("%d:%s", (int)g->constraint,
                                          g->constraint_text != NULL ? g->constraint_text : "");
-  for (guint i = 0; i < s->kept->len; i++)
-    if (strcmp(((oct_kept *)s->kept->pdata[i])->key, key) == 0)
-      return s->kept->pdata[i];
+  for (guint i = 0; i < s->kept->len; i++) {
+    oct_kept *kept = s->kept->pdata[i];
+    if (strcmp(kept->key, key) == 0 && oct_guide_used(kept->guide) < USED_MAX)
+      return kept;
+  }
   oct_guide *guide = compile(s, g->constraint, g->constraint_text, error);
   if (guide == NULL)
     return NULL;
@@ -350,12 +360,13 @@ oct_guides_turn(oct_guides *s) {
 static void
 run(void *data) {
   oct_guides *s = data;
-  while (!atomic_load(&s->quit)) {
+  for (;;) {
     oct_bell_wait(s->bell);
-    if (oct_guides_turn(s)) {
-      oct_world_wake(s->service->config.world);
-      oct_service_notify(s->service);
-    }
+    if (atomic_load(&s->quit))
+      return;
+    oct_guides_turn(s);
+    oct_world_wake(s->service->config.world);
+    oct_service_notify(s->service);
   }
 }
 
@@ -396,6 +407,9 @@ gboolean
 oct_guides_dispatch(oct_guides *s) {
   oct_result result;
   gboolean any = FALSE;
+  /* Results that found no room wait on the other side until that thread turns again. */
+  if (oct_outbox_count(s->to_front) >= RING_RECORDS / 2 && s->threaded)
+    oct_bell_ring(s->bell);
   while (oct_outbox_pop(s->to_front, &result)) {
     any = TRUE;
     if (result.compiled)

@@ -428,6 +428,11 @@ oct_guide_mask(oct_guide *g, const oct_guide_state *state, guint32 *bits, GError
   return !g->exhausted && !empty;
 }
 
+double
+oct_guide_used(const oct_guide *guide) {
+  return guide->exhausted ? 1 : (double)guide->positions->len / OCT_GUIDE_POSITIONS_MAX;
+}
+
 gboolean
 oct_guide_may_end(oct_guide *g, const oct_guide_state *state) {
   return state->ended || g_array_index(g->positions, oct_position, state->position).may_end;

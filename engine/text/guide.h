@@ -73,6 +73,9 @@ gboolean oct_guide_mask(oct_guide *guide, const oct_guide_state *state, guint32 
 /* Takes a token. FALSE, and the state as it was: the token is not allowed. */
 gboolean oct_guide_advance(oct_guide *guide, oct_guide_state *state,
                            guint32 token) G_GNUC_WARN_UNUSED_RESULT;
+/* How much of its positions are used up, 0 to 1, by all states that were ever in it: from 1 on mask
+ * and advance fail. A guide that many use is to be replaced in time. */
+double oct_guide_used(const oct_guide *guide);
 /* The text so far is whole. */
 gboolean oct_guide_may_end(oct_guide *guide, const oct_guide_state *state);
 

@@ -266,6 +266,26 @@ work_is_limited(void) {
   g_assert_error(error, OCT_TEXT_ERROR, OCT_TEXT_ERROR_LIMIT);
 }
 
+/* A guide whose texts differ for ever uses up its positions: it says so on the way. */
+static void
+use_is_told(void) {
+  g_autoptr(oct_guide) guide = oct_guide_new_regex(vocab, "[ab]*a[ab]{16}", NULL);
+  oct_guide_state state = {0};
+  oct_rng rng;
+  oct_rng_seed(&rng, 6, 0);
+  g_assert_cmpfloat(oct_guide_used(guide), <, 0.01);
+  double before = 0;
+  for (guint i = 0; i < 2 * OCT_GUIDE_POSITIONS_MAX; i++) {
+    const char *letter = oct_rng_below(&rng, 2) == 0 ? "a" : "b";
+    if (!feed(guide, &state, letter, 1))
+      break;
+    g_assert_cmpfloat(oct_guide_used(guide), >=, before);
+    before = oct_guide_used(guide);
+  }
+  g_assert_cmpfloat(before, >, 0.9);
+  g_assert_cmpfloat(oct_guide_used(guide), ==, 1);
+}
+
 /* An answer deeper than the limit cannot begin another value inside, and can end. */
 static void
 depth_of_an_answer_is_limited(void) {
@@ -378,6 +398,7 @@ main(int argc, char **argv) {
   g_test_add_func("/text/guide/schemas-accept-and-reject", schemas_accept_and_reject);
   g_test_add_func("/text/guide/refuses-by-name", refuses_by_name);
   g_test_add_func("/text/guide/work-is-limited", work_is_limited);
+  g_test_add_func("/text/guide/use-is-told", use_is_told);
   g_test_add_func("/text/guide/depth-of-an-answer-is-limited", depth_of_an_answer_is_limited);
   g_test_add_func("/text/guide/random-answers-fit", random_answers_fit);
   g_test_add_func("/text/guide/choices-are-all-there-is", choices_are_all_there_is);
