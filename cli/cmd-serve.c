@@ -257,6 +257,12 @@ start_service(serving *s, GError **error) {
   return s->service != NULL && oct_service_start(s->service, error);
 }
 
+static void
+write_metrics(void *user, GString *out) {
+  const serving *s = user;
+  oct_http_server_write_metrics(s->server, out);
+}
+
 static gboolean
 make_api(serving *s, GError **error) {
   const char *const own[] = {s->model.name};
@@ -281,6 +287,8 @@ make_api(serving *s, GError **error) {
       .always_usage = s->options.force_usage,
       .always_metrics = s->options.metrics,
       .log = s->options.no_access_log ? NULL : say,
+      .metrics = write_metrics,
+      .user = s,
   };
   s->api = oct_api_new(&config, error);
   return s->api != NULL;

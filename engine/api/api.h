@@ -57,7 +57,9 @@ typedef struct oct_api_config {
   /* A line per request that has been answered or left: id, peer, method, route, status, time. NULL:
    * none. */
   void (*log)(void *user, const char *line);
-  void *user; /* of log */
+  /* Appends to /metrics what is not the service's. NULL: nothing. */
+  void (*metrics)(void *user, GString *out);
+  void *user; /* of log and metrics */
 } oct_api_config;
 
 typedef struct oct_api oct_api;

@@ -151,6 +151,8 @@ oct_api_run_metrics(oct_api *api, oct_http_exchange *x, const char *path) {
   (void)path;
   g_string_truncate(api->scratch, 0);
   oct_service_write_metrics(api->config.service, api->scratch);
+  if (api->config.metrics != NULL)
+    api->config.metrics(api->config.user, api->scratch);
   const oct_http_reply reply = {.status = 200,
                                 .content_type = "text/plain; version=0.0.4; charset=utf-8",
                                 .body = {api->scratch->str, api->scratch->len}};

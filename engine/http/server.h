@@ -190,5 +190,7 @@ typedef struct oct_http_counts {
 } oct_http_counts;
 
 oct_http_counts oct_http_server_counts(const oct_http_server *server);
+/* Appends them in Prometheus' text format. */
+void oct_http_server_write_metrics(const oct_http_server *server, GString *out);
 
 #endif

@@ -112,6 +112,7 @@ has "$stream" "data: [DONE]" "a stream ends in [DONE]"
 has "$(ask -D - -o /dev/null -H 'X-Request-Id: my-id' "$url/health")" "X-Request-Id: my-id" \
   "a request's id comes back"
 has "$(cat "$work/err")" "POST /v1/chat/completions 200" "there is an access log"
+has "$(ask "$url/metrics")" "octet:http_requests_total" "metrics have the server's counts"
 ends TERM 0 "SIGTERM ends an idle server well"
 
 # --- keys and names, from everywhere

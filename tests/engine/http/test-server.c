@@ -322,6 +322,10 @@ stalled_readers(void) {
   g_assert_cmpuint(oct_budget_peak(r.budget), <, STALLED * (640u << 10));
   /* The kernels would hold far more of a send buffer that grows. */
   g_assert_cmpuint(written, <, 4u << 20);
+  g_autoptr(GString) metrics = g_string_new(NULL);
+  oct_http_server_write_metrics(r.server, metrics);
+  g_assert_nonnull(strstr(metrics->str, "\noctet:http_gone_total{reason=\"stalled\"} 50\n"));
+  g_assert_nonnull(strstr(metrics->str, "\noctet:http_requests_total 50\n"));
   for (int i = 0; i < STALLED; i++)
     close(fds[i]);
   stop(&r);
