@@ -1,6 +1,6 @@
 /* The service with its threads, on real-clock mocks whose steps are short. What a client sees is
  * asserted by the rig's listener; here also that nothing is left when all have ended. Clean under
- * ThreadSanitizer (configure --enable-sanitizer=thread).
+ * ThreadSanitizer (configure --enable-sanitizer=thread; threads.supp says how).
  */
 #include <string.h>
 #include <time.h>
