@@ -149,7 +149,8 @@ const guint32 *oct_generation_prompt(const oct_generation *generation, guint32 *
 
 /* ---------------------------------------------------------------- life cycle */
 
-/* A row of the traffic, for a trace: what traces/trace.h calls a request. */
+/* A row of the traffic, for a trace: what traces/trace.h calls a request. One for each choice that
+ * has sampled anything. */
 typedef struct oct_service_row {
   gint64 arrival_ns; /* since the first row's */
   guint32 input_tokens, output_tokens, max_tokens;
@@ -183,7 +184,7 @@ typedef struct oct_service_config {
   gint64 busy_ns;          /* without progress for longer: health says busy. 0 = 1 s */
   gint64 stall_ns;         /* … stalled. 0 = 30 s */
   const char *model_name;  /* label of metrics; copied */
-  guint64 seed;            /* of unseeded generations, and of the hashes in the record */
+  guint64 seed;            /* of the hashes in the record */
 
   /* A line for each generation that has ended: request id, outcome, tokens, phases. NULL: none. */
   void (*log)(void *user, const char *line);
