@@ -236,9 +236,10 @@ static void
 on_wire(wire *w, guint32 events) {
   if (w->fd < 0)
     return;
-  if (events & (EPOLLERR | EPOLLHUP))
+  /* A hang-up may be an end in order, of a client that has still to read what was sent. */
+  if (events & EPOLLERR || (events & EPOLLHUP && w->x.half))
     oct_http_connection_broken(&w->x);
-  else if (events & EPOLLRDHUP && !w->x.half)
+  else if (events & (EPOLLHUP | EPOLLRDHUP) && !w->x.half)
     oct_http_connection_hung_up(&w->x);
   else if (events & EPOLLIN)
     read_wire(w);

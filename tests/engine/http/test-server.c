@@ -294,6 +294,28 @@ floods_behind_a_request(void) {
   stop(&r);
 }
 
+/* A refusal reaches a client that closes its half before it reads, and no reset follows. */
+static void
+refusal_is_read(void) {
+  rig r;
+  start(&r);
+  char bytes[4096];
+  ssize_t n, all = 0;
+  int fd = dial(&r);
+  say(&r, fd, POST("/refuse") "Content-Length: 9\r\n\r\nhe");
+  UNTIL(&r, oct_http_server_counts(r.server).exchanges == 0);
+  turn(&r);
+  leave(fd, HALF);
+  UNTIL(&r, open_connections(&r) == 0);
+  g_assert_true(is_readable(fd, 1000));
+  while ((n = recv(fd, bytes, sizeof bytes, 0)) > 0)
+    all += n;
+  g_assert_cmpint(n, ==, 0);
+  g_assert_cmpint(all, >, 100);
+  close(fd);
+  stop(&r);
+}
+
 static void
 stalled_readers(void) {
   rig r;
@@ -645,6 +667,7 @@ main(int argc, char **argv) {
   T("notices-an-end-in-each-state-at-once", left_in_each_state);
   T("notices-an-end-behind-pipelined-bytes", left_behind_pipelined_bytes);
   T("cuts-a-client-that-fills-the-window", floods_behind_a_request);
+  T("a-refusal-is-read-by-a-client-that-closes-its-half", refusal_is_read);
   T("cuts-50-stalled-readers", stalled_readers);
   T("serves-beside-1500-slow-heads-and-closes-them", slow_heads);
   T("turns-away-connections-above-the-limit", connection_limit);
