@@ -22,7 +22,7 @@
 #define DEFAULT_INPUT   1024
 #define DEFAULT_OUTPUT  128
 #define DEFAULT_FIRST   100   /* below are special tokens in many vocabularies */
-#define DEFAULT_IDS     29900 /* up to 30,000: in the vocabulary of most models */
+#define DEFAULT_IDS     15900 /* up to 16,000: in the vocabulary of nearly every model */
 #define READY_NS        (5 * G_GINT64_CONSTANT(1000000000))
 
 typedef struct options {
@@ -97,7 +97,7 @@ report_entries(GOptionEntry *e, options *o) {
            "LIST"),
       TEXT("endpoint", endpoint, "completions (default) or chat", "NAME"),
       FLAG("text", text, "prompts of words in place of token ids; chat always has them"),
-      TEXT("token-range", token_range, "token ids of prompts are in [FIRST, END) (100:30000)",
+      TEXT("token-range", token_range, "token ids of prompts are in [FIRST, END) (100:16000)",
            "FIRST:END"),
       FLAG("ignore-eos", ignore_eos, "ask for as many tokens as stated, whatever the model says"),
       TEXT("extra-body", extra, "fields for each request, as a JSON object", "JSON"),
