@@ -55,7 +55,6 @@ struct oct_cuda_stepper {
   gsize logprobs_room; /* entries */
   void *sample_workspace;
   cudaEvent_t logits_ready;
-  guint64 *numbers;   /* [ring]: the step at each place */
   guint64 caught_up;  /* the latest step whose tokens this stage has */
   oct_cuda_pass pass; /* of the step that is being enqueued */
   guint32 graph_most;

@@ -113,29 +113,67 @@ oct_cuda_stepper_new(const oct_cuda_stepper_options *options) {
   return s;
 }
 
-gboolean
-oct_cuda_stepper_open(oct_cuda_stepper *s) {
-  const oct_instance_config *c = s->config;
-  guint32 positions = s->options.slots->max_context;
-  s->max_tokens = MAX(c->max_batched_tokens, c->max_slots);
-  s->logit_rows = MIN(s->max_tokens, CLAMP(c->max_slots, LOGIT_ROWS_MIN, LOGIT_ROWS_MAX));
-  s->words = (c->spec->vocab + 63) / 64;
-  s->head_bytes = oct_cuda_layout_of(c->max_slots, s->max_tokens, s->max_tokens).bytes;
-  s->numbers = g_new0(guint64, s->options.ring);
-  if (!oct_cuda_rank_open(&s->rank, s->options.group, s->options.index) ||
-      !oct_cuda_model_load(&s->model, &s->rank, s->options.source, positions, s->options.progress,
-                           s->options.user) ||
-      !make_memory(s) || !make_forward(s))
+/* A start-up line for what took so long. */
+static void
+log_phase(const oct_cuda_stepper *s, const char *what, guint64 bytes, gint64 *since_us) {
+  gint64 now = g_get_monotonic_time();
+  double seconds = (double)(now - *since_us) * 1e-6;
+  g_info("cuda: rank %u: %s: %.2f GiB in %.3f s", s->rank.index, what, (double)bytes / (1u << 30),
+         seconds);
+  *since_us = now;
+}
+
+/* Weights, pools, communicators, working memory: each needs what comes before. */
+static gboolean
+open_parts(oct_cuda_stepper *s) {
+  gint64 since = g_get_monotonic_time();
+  if (!oct_cuda_rank_open(&s->rank, s->options.group, s->options.index))
+    return FALSE;
+  log_phase(s, "device", 0, &since);
+  if (!oct_cuda_model_load(&s->model, &s->rank, s->options.source, s->options.slots->max_context,
+                           s->options.progress, s->options.user))
+    return FALSE;
+  log_phase(s, "weights", s->model.bytes, &since);
+  guint64 used = s->rank.used;
+  if (!make_memory(s))
+    return FALSE;
+  log_phase(s, "pages and states", s->rank.used - used, &since);
+  used = s->rank.used;
+  if (!make_forward(s))
     return FALSE;
   make_inputs(s);
   make_places(s);
   make_buffers(s);
   if (s->rank.failed || !oct_cuda_mail_join(s->options.mail, s))
     return FALSE;
+  log_phase(s, "communicators and working memory", s->rank.used - used, &since);
+  return TRUE;
+}
+
+gboolean
+oct_cuda_stepper_open(oct_cuda_stepper *s) {
+  const oct_instance_config *c = s->config;
+  s->max_tokens = MAX(c->max_batched_tokens, c->max_slots);
+  s->logit_rows = MIN(s->max_tokens, CLAMP(c->max_slots, LOGIT_ROWS_MIN, LOGIT_ROWS_MAX));
+  s->words = (c->spec->vocab + 63) / 64;
+  s->head_bytes = oct_cuda_layout_of(c->max_slots, s->max_tokens, s->max_tokens).bytes;
+  if (!open_parts(s))
+    return FALSE;
+  gint64 since = g_get_monotonic_time();
   gboolean graphs = !c->eager && s->rank.group->n_stages == 1 && oct_cuda_comm_has_graphs(s->comm);
   s->graph_most = graphs ? MIN(MIN(c->max_slots, OCT_CUDA_GRAPH_MOST), s->logit_rows) : 0;
-  return oct_cuda_stepper_warm_graphs(s) &&
-         oct_cuda_drain(&s->rank, s->rank.compute, "the first graphs");
+  if (!oct_cuda_stepper_warm_graphs(s) ||
+      !oct_cuda_drain(&s->rank, s->rank.compute, "the first graphs"))
+    return FALSE;
+  log_phase(s, "graphs", 0, &since);
+  return TRUE;
+}
+
+gboolean
+oct_cuda_stepper_rest(oct_cuda_stepper *s) {
+  return oct_cuda_drain(&s->rank, s->rank.compute, "the last step") &&
+         oct_cuda_drain(&s->rank, s->rank.copy_in, "the last copy") &&
+         oct_cuda_drain(&s->rank, s->rank.copy_out, "the last copy");
 }
 
 void
@@ -155,7 +193,6 @@ oct_cuda_stepper_close(oct_cuda_stepper *s) {
   g_free(s->counts);
   g_free(s->inputs);
   g_free(s->places);
-  g_free(s->numbers);
   g_free(s);
 }
 
@@ -359,7 +396,6 @@ oct_cuda_stepper_begin(oct_cuda_stepper *s, const oct_cuda_plan *plan, guint32 a
   const oct_cuda_domain_plan *d = &plan->domains[s->rank.domain];
   oct_cuda_place *p = &s->places[at];
   oct_cuda_inputs *in = oct_cuda_stepper_inputs(s, at);
-  s->numbers[at] = plan->step->number;
   if (!s->rank.is_last && !catch_up(s, plan))
     return FALSE;
   if (!apply_tail(s, d, p) || !oct_cuda_stepper_make_copies(s, plan->step, OCT_COPY_BEFORE) ||

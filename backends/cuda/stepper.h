@@ -43,6 +43,8 @@ typedef struct oct_cuda_stepper_options {
  * content, all ranks together. FALSE: noted. */
 oct_cuda_stepper *oct_cuda_stepper_new(const oct_cuda_stepper_options *options);
 gboolean oct_cuda_stepper_open(oct_cuda_stepper *stepper) G_GNUC_WARN_UNUSED_RESULT;
+/* Waits until nothing of it runs any more. FALSE: noted. */
+gboolean oct_cuda_stepper_rest(oct_cuda_stepper *stepper);
 void oct_cuda_stepper_close(oct_cuda_stepper *stepper); /* frees the object; accepts NULL */
 
 /* Use. `at` is the step's place in the ring. FALSE: noted. */

@@ -249,6 +249,9 @@ oct_cuda_worker_run(void *data) {
   while (!in->closing)
     pthread_cond_wait(&in->work, &in->world->lock);
   pthread_mutex_unlock(&in->world->lock);
+  /* Ranks write into each other's memory: nobody frees his before all are at rest. */
+  if (fine && oct_cuda_stepper_rest(in->steppers[w->index]) && !oct_cuda_group_meet(&in->group))
+    g_info("cuda: rank %u: %s", w->index, in->group.message);
   oct_cuda_stepper_close(in->steppers[w->index]);
   return NULL;
 }

@@ -103,7 +103,7 @@ submit_chunk(bench *b, guint32 first, guint32 n) {
     if (b->has_state)
       s->state_position = first;
     if (slot == 0) {
-      s->n_logprobs = OTHERS;
+      s->n_logprobs = last ? OTHERS : 0;
       s->n_prompt_logprobs = OTHERS;
     } else {
       s->pooling = OCT_POOLING_MEAN;
@@ -117,21 +117,22 @@ submit_chunk(bench *b, guint32 first, guint32 n) {
   next(b, OCT_EVENT_STEP_DONE);
 }
 
-/* Both less their means over the tokens that are there: logits but for what is added to all. */
+/* Mean squares of a row: of what the told logits are off, less what all are off alike, which a
+ * softmax does not tell; and of all the golden logits. */
 static void
 add_row(const bench *b, guint32 row, const oct_logprob *l, double *difference, double *size) {
-  const float *logits = golden_floats(&b->g, "logits", (gsize)GOLDEN_PROMPT * b->g.spec->vocab) +
-                        (gsize)row * b->g.spec->vocab;
-  double got = 0, wanted = 0;
+  guint32 vocab = b->g.spec->vocab;
+  const float *logits =
+      golden_floats(&b->g, "logits", (gsize)GOLDEN_PROMPT * vocab) + (gsize)row * vocab;
+  double shift = 0;
+  for (guint32 k = 0; k <= OTHERS; k++)
+    shift += (l[k].logprob - logits[l[k].token]) / (OTHERS + 1);
   for (guint32 k = 0; k <= OTHERS; k++) {
-    got += l[k].logprob / (OTHERS + 1);
-    wanted += logits[l[k].token] / (OTHERS + 1);
+    double off = l[k].logprob - logits[l[k].token] - shift;
+    *difference += off * off / (OTHERS + 1);
   }
-  for (guint32 k = 0; k <= OTHERS; k++) {
-    double w = logits[l[k].token] - wanted, g = l[k].logprob - got;
-    *difference += (g - w) * (g - w);
-    *size += w * w;
-  }
+  for (guint32 i = 0; i < vocab; i++)
+    *size += (double)logits[i] * logits[i] / vocab;
 }
 
 static void

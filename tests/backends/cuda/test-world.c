@@ -1,0 +1,212 @@
+/* What a cuda world says where it cannot be, and the parts that need no GPU: how ranks meet, which
+ * GPU a device is, what the machine does not tell. With a GPU: waits that outlast their deadline.
+ */
+#include <pthread.h>
+#include <string.h>
+
+#include "backends/cuda/group.h"
+#include "backends/cuda/numa.h"
+#include "backends/cuda/nvml.h"
+#include "backends/registry.h"
+#include "tests/contract/fixture.h"
+
+static void
+where_it_cannot_be_it_says_why(void) {
+  g_autoptr(GError) error = NULL;
+  oct_world *world = oct_backend_world_new("cuda", &error);
+  if (world != NULL) {
+    oct_world_free(world);
+    g_test_skip("there is a GPU");
+    return;
+  }
+  g_assert_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_DEVICE);
+  g_test_message("%s", error->message);
+  g_assert_true(strstr(error->message, "no GPU") != NULL ||
+                strstr(error->message, "without CUDA") != NULL);
+}
+
+static void
+wrong_options_are_refused(void) {
+  static const char *const wrong[] = {
+      "cuda:devices=65",    "cuda:dtype=float16", "cuda:fixed_order=2", "cuda:deadline_ns=0",
+      "cuda:format=pickle", "cuda:overlap=-1",    "cuda:threads=4"};
+  for (gsize i = 0; i < G_N_ELEMENTS(wrong); i++) {
+    g_autoptr(GError) error = NULL;
+    oct_world *world = oct_backend_world_new(wrong[i], &error);
+    g_assert_null(world);
+    g_test_message("%s", error->message);
+    if (strstr(error->message, "without CUDA") == NULL)
+      g_assert_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG);
+  }
+}
+
+/* ---------------------------------------------------------------- groups */
+
+#define RANKS 4
+
+typedef struct party {
+  oct_cuda_group group;
+  gint round[RANKS]; /* atomic */
+  gboolean early;    /* atomic: somebody went on alone */
+  gboolean met[RANKS];
+} party;
+
+typedef struct guest {
+  party *party;
+  guint32 index, rounds;
+} guest;
+
+static void *
+meet_often(void *data) {
+  guest *g = data;
+  for (guint32 i = 1; i <= g->rounds; i++) {
+    g_atomic_int_set(&g->party->round[g->index], (gint)i);
+    g->party->met[g->index] = oct_cuda_group_meet(&g->party->group);
+    for (guint32 r = 0; r < RANKS; r++)
+      if (g->party->met[g->index] && g_atomic_int_get(&g->party->round[r]) < (gint)i)
+        g_atomic_int_set(&g->party->early, TRUE);
+  }
+  return NULL;
+}
+
+static void
+party_open(party *p, oct_instance_config *config, const oct_cuda_options *options) {
+  oct_parallel parallel = OCT_PARALLEL_DEFAULT;
+  parallel.tensor = 2;
+  parallel.pipeline = 2;
+  memset(p, 0, sizeof *p);
+  *config = fixture_config(fixture_dense(), parallel);
+  oct_cuda_group_init(&p->group, config, options, 2);
+}
+
+static void
+ranks_meet_before_any_goes_on(void) {
+  party p;
+  oct_instance_config config;
+  const oct_cuda_options options = {.deadline_ns = 1};
+  pthread_t threads[RANKS];
+  guest guests[RANKS];
+  party_open(&p, &config, &options);
+  g_assert_cmpuint(p.group.n_ranks, ==, RANKS);
+  for (guint32 i = 0; i < RANKS; i++) {
+    guests[i] = (guest){&p, i, 200};
+    g_assert_cmpint(pthread_create(&threads[i], NULL, meet_often, &guests[i]), ==, 0);
+  }
+  for (guint32 i = 0; i < RANKS; i++) {
+    pthread_join(threads[i], NULL);
+    g_assert_true(p.met[i]);
+  }
+  g_assert_false(g_atomic_int_get(&p.early));
+  oct_cuda_group_clear(&p.group);
+}
+
+static void
+a_broken_group_lets_everybody_go(void) {
+  party p;
+  oct_instance_config config;
+  const oct_cuda_options options = {.deadline_ns = 1};
+  pthread_t threads[RANKS - 1];
+  guest guests[RANKS - 1];
+  party_open(&p, &config, &options);
+  for (guint32 i = 0; i + 1 < RANKS; i++) {
+    guests[i] = (guest){&p, i, 1};
+    p.met[i] = TRUE;
+    g_assert_cmpint(pthread_create(&threads[i], NULL, meet_often, &guests[i]), ==, 0);
+  }
+  oct_cuda_group_break(&p.group, 3, "rank 3 is lost");
+  oct_cuda_group_break(&p.group, 1, "a consequence");
+  for (guint32 i = 0; i + 1 < RANKS; i++) {
+    pthread_join(threads[i], NULL);
+    g_assert_false(p.met[i]);
+  }
+  g_assert_true(oct_cuda_group_is_broken(&p.group));
+  g_assert_cmpuint(p.group.device, ==, 3);
+  g_assert_cmpstr(p.group.message, ==, "rank 3 is lost");
+  oct_cuda_group_clear(&p.group);
+}
+
+static void
+devices_beyond_the_gpus_share_them(void) {
+  oct_parallel parallel = OCT_PARALLEL_DEFAULT;
+  const oct_cuda_options options = {.deadline_ns = 1};
+  parallel.tensor = 2;
+  oct_instance_config config = fixture_config(fixture_dense(), parallel);
+  for (guint32 n_gpus = 1; n_gpus <= 2; n_gpus++) {
+    oct_cuda_group group;
+    oct_cuda_group_init(&group, &config, &options, n_gpus);
+    g_assert_cmpint(group.shared_gpus, ==, n_gpus == 1);
+    g_assert_cmpuint(oct_cuda_group_gpu(&group, 5), ==, n_gpus == 1 ? 0 : 1);
+    oct_cuda_group_clear(&group);
+  }
+}
+
+/* ---------------------------------------------------------------- the machine */
+
+static void
+what_is_not_told_is_unknown(void) {
+  oct_nvml_health health;
+  g_assert_false(oct_nvml_health_read("ffff:ff:1f.7", &health));
+  g_assert_cmpuint(health.sm_mhz, ==, OCT_NVML_UNKNOWN);
+  g_assert_cmpuint(health.throttle, ==, OCT_NVML_UNKNOWN);
+  g_assert_cmpint(oct_nvml_path_between("ffff:ff:1f.7", "ffff:ff:1f.6"), ==, OCT_NVML_PATH_UNKNOWN);
+  g_assert_cmpint(oct_numa_node_of("ffff:ff:1f.7"), ==, -1);
+  g_assert_false(oct_numa_bind(-1));
+  g_assert_false(oct_numa_bind(1000000));
+}
+
+static void
+throttling_has_its_reasons(void) {
+  g_autofree char *none = oct_nvml_throttle_text(0);
+  g_autofree char *two = oct_nvml_throttle_text(OCT_NVML_POWER_CAP | OCT_NVML_SW_THERMAL);
+  g_autofree char *unknown = oct_nvml_throttle_text(OCT_NVML_UNKNOWN);
+  g_assert_cmpstr(none, ==, "none");
+  g_assert_cmpstr(two, ==, "SW power cap, SW thermal slowdown");
+  g_assert_cmpstr(unknown, ==, "unknown");
+}
+
+/* ---------------------------------------------------------------- deadlines */
+
+static int
+open_in_no_time(oct_world *world, void *arg) {
+  oct_instance_config config = fixture_config(fixture_dense(), OCT_PARALLEL_DEFAULT);
+  g_autoptr(GError) error = NULL;
+  oct_event event;
+  guint32 instance;
+  (void)arg;
+  g_assert_true(oct_world_open(world, &config, &instance, &error));
+  do
+    g_assert_true(oct_world_next(world, OCT_TIME_NEVER, &event));
+  while (event.kind == OCT_EVENT_OPEN_PROGRESS);
+  g_assert_cmpint(event.kind, ==, OCT_EVENT_OPEN_FAILED);
+  g_test_message("%s", event.fault->message);
+  g_assert_nonnull(strstr(event.fault->message, "takes longer than"));
+  return 0;
+}
+
+static void
+a_wait_beyond_its_deadline_is_a_fault(void) {
+  g_autoptr(GError) error = NULL;
+  oct_world *world = oct_backend_world_new("cuda:deadline_ns=1", &error);
+  if (world == NULL) {
+    g_test_skip(error->message);
+    return;
+  }
+  (void)oct_world_run(world, open_in_no_time, NULL);
+  oct_world_free(world);
+}
+
+int
+main(int argc, char **argv) {
+  g_test_init(&argc, &argv, NULL);
+  g_test_add_func("/cuda/world/where-it-cannot-be-it-says-why", where_it_cannot_be_it_says_why);
+  g_test_add_func("/cuda/world/wrong-options-are-refused", wrong_options_are_refused);
+  g_test_add_func("/cuda/world/ranks-meet-before-any-goes-on", ranks_meet_before_any_goes_on);
+  g_test_add_func("/cuda/world/a-broken-group-lets-everybody-go", a_broken_group_lets_everybody_go);
+  g_test_add_func("/cuda/world/devices-beyond-the-gpus-share-them",
+                  devices_beyond_the_gpus_share_them);
+  g_test_add_func("/cuda/world/what-is-not-told-is-unknown", what_is_not_told_is_unknown);
+  g_test_add_func("/cuda/world/throttling-has-its-reasons", throttling_has_its_reasons);
+  g_test_add_func("/cuda/world/a-wait-beyond-its-deadline-is-a-fault",
+                  a_wait_beyond_its_deadline_is_a_fault);
+  return g_test_run();
+}
