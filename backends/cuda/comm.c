@@ -29,7 +29,6 @@ struct oct_cuda_circle {
   guint32 n_rings;
   pthread_mutex_t lock;
   ncclComm_t *comms; /* [ranks] */
-  gboolean aborted;
 };
 
 struct oct_cuda_comm {
@@ -73,11 +72,10 @@ oct_cuda_circle_free(oct_cuda_circle *c) {
 
 void
 oct_cuda_circle_abort(oct_cuda_circle *c) {
-  const oct_nccl *nccl = oct_nccl_get(NULL);
   pthread_mutex_lock(&c->lock);
-  c->aborted = TRUE;
-  for (guint32 i = 0; nccl != NULL && i < c->group->n_ranks; i++)
+  for (guint32 i = 0; i < c->group->n_ranks; i++)
     if (c->comms[i] != NULL) {
+      const oct_nccl *nccl = oct_nccl_get(NULL);
       (void)nccl->ncclCommAbort(c->comms[i]);
       c->comms[i] = NULL;
     }

@@ -11,11 +11,18 @@ round_up(gsize bytes) {
   return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
+/* Of keys, values and latents. */
+static oct_cuda_type
+cache_type(const oct_cuda_rank *r) {
+  gboolean narrow = r->group->config->kv_dtype == OCT_DTYPE_FP8 && !r->group->options->float32;
+  return narrow ? OCT_CUDA_FP8 : oct_cuda_rank_type(r);
+}
+
 static void
 add_layer(oct_cuda_memory *m, const oct_cuda_layer *l) {
   const oct_attention_spec *a = l->attention;
   oct_cuda_pool *p = &m->pools[l->group];
-  gsize element = oct_cuda_type_bytes(oct_cuda_rank_type(m->rank));
+  gsize element = oct_cuda_type_bytes(cache_type(m->rank));
   gsize tokens = m->rank->group->config->block_size;
   if (a->kind == OCT_ATTENTION_KDA) {
     gsize channels = (gsize)l->heads * a->head_dim;
@@ -60,7 +67,7 @@ oct_cuda_memory_layer(const oct_cuda_memory *m, const oct_cuda_layer *l) {
   const oct_cuda_pool *p = &m->pools[l->group];
   const oct_attention_spec *a = l->attention;
   gboolean latent = a->kind == OCT_ATTENTION_MLA;
-  return (oct_cuda_kv){.type = oct_cuda_rank_type(m->rank),
+  return (oct_cuda_kv){.type = cache_type(m->rank),
                        .base = p->device + l->place * p->layer_bytes,
                        .page_bytes = p->unit_bytes,
                        .page_tokens = m->rank->group->config->block_size,

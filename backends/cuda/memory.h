@@ -3,8 +3,10 @@
  *
  * A page is one run of bytes: for each of the rank's layers of the group K then V of its heads, or
  * the latents of its tokens. A state slot likewise: for each layer its recurrent state in float32,
- * then the convolutions' last inputs in the activations' type. Latents are the same on every rank
- * of a tensor group: the host tier keeps the first rank's, and all reload from there.
+ * then the convolutions' last inputs in the activations' type. Keys, values and latents are kept in
+ * that, too, or in e4m3 with scales of one when the instance asks for fp8 (not in float32 mode).
+ * Latents are the same on every rank of a tensor group: the host tier keeps the first rank's, and
+ * all reload from there.
  */
 #ifndef OCT_BACKENDS_CUDA_MEMORY_H
 #define OCT_BACKENDS_CUDA_MEMORY_H
