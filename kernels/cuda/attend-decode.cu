@@ -303,8 +303,8 @@ template <typename C, int D, int NT>
 static __global__ void
 __launch_bounds__(32 * WARPS, blocks_of(sizeof(C), D, NT)) attend_decode(attend_args a) {
   extern __shared__ float room[];
-  await_predecessors();
   admit_successor();
+  await_predecessors();
   constexpr uint32_t HEADS = 8 * NT;
   uint32_t tiles = (a.group + HEADS - 1) / HEADS, seq = blockIdx.z, split = blockIdx.x;
   uint32_t kv_head = blockIdx.y / tiles, first = blockIdx.y % tiles * HEADS;
@@ -339,8 +339,8 @@ __launch_bounds__(32 * WARPS, blocks_of(sizeof(C), D, NT)) attend_decode(attend_
 /* A block per sequence and head joins the splits. */
 static __global__ void
 join_splits(attend_args a) {
-  await_predecessors();
   admit_successor();
+  await_predecessors();
   uint32_t seq = blockIdx.y, head = blockIdx.x, width = a.value_width;
   uint32_t row = a.batch.seq_first[a.first_seq + seq];
   if (row == a.batch.seq_first[a.first_seq + seq + 1])
@@ -364,6 +364,11 @@ join_splits(attend_args a) {
 
 /* ---------------------------------------------------------------- launch */
 
+int
+oct_attend_join(const oct_cuda_queue *queue, const attend_args &a) {
+  return launch(queue, join_splits, dim3(a.n_heads, a.n_seqs), dim3(128), 0, a);
+}
+
 template <typename C, int D, int NT>
 static int
 launch_decode(const oct_cuda_queue *queue, const attend_args &a) {
@@ -371,7 +376,7 @@ launch_decode(const oct_cuda_queue *queue, const attend_args &a) {
   size_t shared = (size_t)WARPS * 8 * NT * (D + 2) * sizeof(float);
   int error = launch_large(queue, attend_decode<C, D, NT>, grid, dim3(32 * WARPS), shared, a);
   if (error == OCT_CUDA_OK && a.n_splits > 1)
-    error = launch(queue, join_splits, dim3(a.n_heads, a.n_seqs), dim3(128), 0, a);
+    error = oct_attend_join(queue, a);
   return error;
 }
 

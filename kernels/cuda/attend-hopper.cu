@@ -370,8 +370,8 @@ __launch_bounds__(THREADS, 1)
     attend_hopper(hopper_args h, const __grid_constant__ CUtensorMap map) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) unsigned char shared[];
-  await_predecessors();
   admit_successor();
+  await_predecessors();
   work w;
   if (!find_work(h.a, &w))
     return;

@@ -54,8 +54,8 @@ template <typename T, typename C, int N, int D>
 static __global__ void
 attend_plain(attend_args a) {
   extern __shared__ float shared[];
-  await_predecessors();
   admit_successor();
+  await_predecessors();
   uint32_t token = blockIdx.x, head = blockIdx.y, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   uint32_t seq = a.batch.token_seq[token];
   if (seq != OCT_CUDA_NONE && (seq < a.first_seq || seq - a.first_seq >= a.n_seqs))

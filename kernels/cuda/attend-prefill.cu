@@ -193,8 +193,8 @@ template <typename C, int DP, int KEYS>
 static __global__ void
 __launch_bounds__(32 * WARPS) attend_prefill(attend_args a) {
   extern __shared__ __align__(128) unsigned char shared[];
-  await_predecessors();
   admit_successor();
+  await_predecessors();
   /* The last tiles see most: they come first. */
   uint32_t tile = gridDim.x - 1 - blockIdx.x, seq, kv_head = blockIdx.y;
   if (!find_tile<ROWS>(a, &tile, &seq))

@@ -41,8 +41,10 @@ choose_splits(const oct_cuda_queue *queue, uint32_t max_context, uint32_t window
     a->n_splits = ceil_div(context, a->chunk);
     return;
   }
-  uint32_t pairs = a->n_seqs * a->kv.n_heads * ceil_div(a->group, a->kv.width > 128 ? 8 : 16);
-  uint32_t slots = queue->sm_count * oct_attend_decode_blocks(*a), most = SPLITS_MAX;
+  bool is_latent = !a->kv.has_values;
+  uint32_t heads = a->kv.width > 128 && !is_latent ? 8 : 16, most = SPLITS_MAX;
+  uint32_t pairs = a->n_seqs * a->kv.n_heads * ceil_div(a->group, heads);
+  uint32_t slots = queue->sm_count * (is_latent ? 1 : oct_attend_decode_blocks(*a));
   double least = 1e300;
   if (most > ceil_div(context, SPLIT_KEYS))
     most = ceil_div(context, SPLIT_KEYS);
@@ -167,11 +169,30 @@ make_mla_args(const oct_cuda_mla *c) {
   return a;
 }
 
+/* Whether the kernel of its size serves the call; and the splits, of batches of single tokens. */
+static bool
+plan_latent(const oct_cuda_queue *queue, const oct_cuda_mla *call, attend_args *a) {
+  *a = make_mla_args(call);
+  if (call->path == OCT_CUDA_ATTENTION_PLAIN || !oct_attend_latent_can(queue, *a, call->type))
+    return false;
+  if (call->max_queries <= 1)
+    choose_splits(queue, call->max_context, 0, a);
+  return true;
+}
+
 size_t
 oct_cuda_mla_workspace(const oct_cuda_queue *queue, const oct_cuda_mla *call) {
-  (void)queue;
-  (void)call;
-  return 0;
+  attend_args a;
+  if (!plan_latent(queue, call, &a) || a.n_splits == 1)
+    return 0;
+  return (size_t)a.n_seqs * a.n_heads * a.n_splits * (call->lora + 2) * sizeof(float);
+}
+
+uint32_t
+oct_cuda_mla_paths(const oct_cuda_queue *queue, const oct_cuda_mla *call) {
+  attend_args a;
+  return 1u << (plan_latent(queue, call, &a) ? OCT_CUDA_ATTENTION_DECODE
+                                             : OCT_CUDA_ATTENTION_PLAIN);
 }
 
 int
@@ -180,5 +201,11 @@ oct_cuda_mla_attend(const oct_cuda_queue *queue, const oct_cuda_mla *call) {
     return OCT_CUDA_OK;
   if (call->kv.n_heads != 1 || call->kv.width != call->lora + call->rope || call->lora > 512)
     return OCT_CUDA_UNSUPPORTED;
-  return oct_attend_plain(queue, call->type, make_mla_args(call));
+  attend_args a;
+  if (!plan_latent(queue, call, &a))
+    return oct_attend_plain(queue, call->type, a);
+  if (oct_cuda_mla_workspace(queue, call) > call->workspace_bytes)
+    return OCT_CUDA_UNSUPPORTED;
+  a.partial = (float *)call->workspace;
+  return oct_attend_latent(queue, a);
 }

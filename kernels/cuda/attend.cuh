@@ -194,6 +194,12 @@ bool oct_attend_decode_can(const attend_args &args, oct_cuda_type type);
 /* Blocks that a multiprocessor runs at a time. */
 uint32_t oct_attend_decode_blocks(const attend_args &args);
 int oct_attend_decode(const oct_cuda_queue *queue, const attend_args &args);
+/* Joins the splits that a.partial has of each sequence and head. */
+int oct_attend_join(const oct_cuda_queue *queue, const attend_args &args);
+/* Latents of 512 + 64 in bf16. */
+bool oct_attend_latent_can(const oct_cuda_queue *queue, const attend_args &args,
+                           oct_cuda_type type);
+int oct_attend_latent(const oct_cuda_queue *queue, const attend_args &args);
 /* Hopper's: head sizes 64 and 128. */
 bool oct_attend_hopper_can(const oct_cuda_queue *queue, const attend_args &args,
                            oct_cuda_type type);

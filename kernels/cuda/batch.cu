@@ -8,8 +8,8 @@
 static __global__ void
 prepare_sequences(oct_cuda_batch b, const oct_cuda_seq *seqs, const uint32_t *count,
                   oct_cuda_slots slots) {
-  await_predecessors();
   admit_successor();
+  await_predecessors();
   uint32_t s = blockIdx.x * blockDim.x + threadIdx.x, n = *count;
   if (s >= b.n_seqs)
     return;
@@ -33,8 +33,8 @@ prepare_sequences(oct_cuda_batch b, const oct_cuda_seq *seqs, const uint32_t *co
 static __global__ void
 prepare_tokens(oct_cuda_batch b, const oct_cuda_seq *seqs, const uint32_t *count,
                const uint32_t *ids, oct_cuda_slots slots) {
-  await_predecessors();
   admit_successor();
+  await_predecessors();
   uint32_t i = blockIdx.x * blockDim.x + threadIdx.x, n = *count;
   if (i >= b.n_tokens)
     return;
@@ -84,8 +84,8 @@ oct_cuda_prepare_batch(const oct_cuda_queue *queue, const oct_cuda_prepare *call
 static __global__ void
 accept(oct_cuda_batch b, const oct_cuda_sample_row *rows, const uint32_t *seq_rows,
        const uint32_t *tokens, uint32_t vocab, uint32_t *accepted, oct_cuda_slots slots) {
-  await_predecessors();
   admit_successor();
+  await_predecessors();
   uint32_t s = blockIdx.x * blockDim.x + threadIdx.x;
   if (s >= b.n_seqs)
     return;

@@ -37,8 +37,8 @@ template <typename T, typename C>
 static __global__ void
 rope_store(oct_cuda_rope_store a, oct_cuda_batch b) {
   extern __shared__ float shared[];
-  await_predecessors();
   admit_successor();
+  await_predecessors();
   uint32_t token = blockIdx.x, lane = threadIdx.x % 32, width = a.kv.width;
   uint32_t head = blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32;
   float *x = shared + threadIdx.x / 32 * width;
@@ -118,8 +118,8 @@ oct_cuda_rope_and_store(const oct_cuda_queue *queue, const oct_cuda_rope_store *
 template <typename T, typename C>
 static __global__ void
 mla_store(oct_cuda_mla_store a, oct_cuda_batch b) {
-  await_predecessors();
   admit_successor();
+  await_predecessors();
   uint32_t token = blockIdx.x, lane = threadIdx.x % 32, width = a.lora + a.rope;
   uint32_t item = blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32;
   if (item > a.n_heads || b.token_seq[token] == OCT_CUDA_NONE)
@@ -202,8 +202,8 @@ oct_cuda_mla_norm_and_store(const oct_cuda_queue *queue, const oct_cuda_mla_stor
 template <typename C, typename T>
 static __global__ void
 gather_latents(oct_cuda_kv kv, const uint32_t *pages, T *out) {
-  await_predecessors();
   admit_successor();
+  await_predecessors();
   uint32_t position = blockIdx.x;
   const C *from =
       (const C *)((const char *)kv.base + pages[position / kv.page_tokens] * kv.page_bytes) +

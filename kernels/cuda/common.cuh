@@ -134,7 +134,8 @@ await_predecessors() {
 #endif
 }
 
-/* The successor's blocks may take this multiprocessor as soon as there is room. */
+/* The successor's blocks may take what room there is once all blocks of this kernel run: they get
+ * ready, and load what no kernel writes, while this one and its predecessors work. */
 OCT_DEVICE void
 admit_successor() {
 #if __CUDA_ARCH__ >= 900

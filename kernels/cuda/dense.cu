@@ -15,8 +15,8 @@ template <typename W, typename T, int N>
 static __global__ void
 take_rows(const W *table, size_t stride, uint32_t rows, uint32_t width, const uint32_t *ids, T *out,
           size_t out_stride) {
-  await_predecessors();
   admit_successor();
+  await_predecessors();
   uint32_t c = (blockIdx.y * blockDim.x + threadIdx.x) * N, id = ids[blockIdx.x];
   if (c >= width)
     return;
@@ -73,8 +73,8 @@ glu(const oct_glu_params &p, float gate, float up) {
 template <typename T, int N>
 static __global__ void
 glu_rows(oct_cuda_glu a) {
-  await_predecessors();
   admit_successor();
+  await_predecessors();
   uint32_t c = (blockIdx.y * blockDim.x + threadIdx.x) * N, row = blockIdx.x;
   if (c >= a.inner || (a.n_device != NULL && row >= *a.n_device))
     return;
@@ -121,8 +121,8 @@ oct_cuda_glu_rows(const oct_cuda_queue *queue, const oct_cuda_glu *call) {
 template <typename T, typename Y, int N>
 static __global__ void
 add_rows(oct_cuda_add a) {
-  await_predecessors();
   admit_successor();
+  await_predecessors();
   uint32_t c = (blockIdx.y * blockDim.x + threadIdx.x) * N, row = blockIdx.x;
   if (c >= a.width)
     return;
@@ -162,8 +162,8 @@ oct_cuda_add_rows(const oct_cuda_queue *queue, const oct_cuda_add *call) {
 template <typename F, typename T>
 static __global__ void
 convert(const F *from, T *to, size_t n) {
-  await_predecessors();
   admit_successor();
+  await_predecessors();
   size_t step = (size_t)gridDim.x * blockDim.x;
   for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
     to[i] = from_float<T>(to_float(from[i]));
@@ -221,8 +221,8 @@ find_largest(oct_cuda_quantise a) {
 template <typename T>
 static __global__ void
 quantise(oct_cuda_quantise a) {
-  await_predecessors();
   admit_successor();
+  await_predecessors();
   uint32_t c = blockIdx.y * blockDim.x + threadIdx.x;
   if (c < a.width)
     ((fp8 *)a.out)[(size_t)blockIdx.x * a.width + c] =

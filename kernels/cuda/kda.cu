@@ -85,8 +85,8 @@ template <typename T, typename C>
 static __global__ void
 kda_run(oct_cuda_kda a, oct_cuda_batch b) {
   extern __shared__ float shared[];
-  await_predecessors();
   admit_successor();
+  await_predecessors();
   uint32_t seq = blockIdx.y, head = blockIdx.x, width = a.kda.width;
   uint32_t first = b.seq_first[seq], end = b.seq_first[seq + 1];
   if (first >= end)

@@ -355,8 +355,9 @@ typedef enum oct_cuda_attention_path {
  * s = soft_cap * tanh(scale * qk / soft_cap) when soft_cap > 0. sinks [n_heads] float32 or NULL.
  * A batch may mix sequences of one token and of many; max_queries is the most tokens of a sequence
  * and max_context the most positions seen (both bounds: a graph's, say). Sequences of one token
- * take the DECODE kernel, the others PREFILL or HOPPER, in two launches when both occur: n_decode says that
- * sequences [0, n_decode) have at most one token (put them first), the rest may have any number. */
+ * take the DECODE kernel, the others PREFILL or HOPPER, in two launches when both occur: n_decode
+ * says that sequences [0, n_decode) have at most one token (put them first), the rest may have any
+ * number. */
 typedef struct oct_cuda_attention {
   oct_cuda_type type;
   oct_cuda_attention_path path;
@@ -399,6 +400,8 @@ typedef struct oct_cuda_mla {
 } oct_cuda_mla;
 size_t oct_cuda_mla_workspace(const oct_cuda_queue *queue, const oct_cuda_mla *call);
 int oct_cuda_mla_attend(const oct_cuda_queue *queue, const oct_cuda_mla *call);
+/* As oct_cuda_attention_paths(): DECODE is the kernel for 512 + 64, which takes prompts too. */
+uint32_t oct_cuda_mla_paths(const oct_cuda_queue *queue, const oct_cuda_mla *call);
 
 /* The expanded form, for prompts. Latents of positions [0, n) of one slot to contiguous rows
  * out[n, lora + rope] of `type`; they are multiplied by kv_b to kv[n, n_heads, nope + value]; then

@@ -13,7 +13,6 @@
 
 #define WARPS          8
 #define ROWS           16
-#define DEPTH          4     /* chunks on their way, and in a run */
 #define PREFETCH_BYTES 65536 /* of a block's rows */
 
 /* The rows [begin, end) of a block, in tiles. */
@@ -22,6 +21,8 @@ struct row_range {
 };
 
 template <int F, int NT> struct skinny {
+  /* Chunks on their way, and in a run: as registers allow. */
+  static constexpr int DEPTH = F == OCT_CUDA_MATRIX_BF16 && NT == 1 ? 6 : 4;
   static constexpr int E = format_traits<F>::E, GROUP = format_traits<F>::GROUP;
   static constexpr int CHUNK = 4 * E, ROOM_FLOATS = WARPS * 8 * NT * (ROWS + 1);
 
@@ -29,7 +30,7 @@ template <int F, int NT> struct skinny {
   uint32_t side[DEPTH][2];
   float acc[NT][4];
   row_range range;
-  const char *base; /* of the expert's matrix */
+  const char *base, *from[2]; /* of the expert's matrix; of rows that are loaded */
   size_t row_bytes, expert;
   uint32_t first_row, load_row; /* of the tile that is multiplied, and of that which is loaded */
   uint32_t g, t, warp, rounds;
@@ -51,24 +52,32 @@ template <int F, int NT> struct skinny {
     return ((round * WARPS + warp) * DEPTH + i) * CHUNK;
   }
 
+  /* Where the lane's part of rows g and g + 8 of the tile that is loaded begins. */
+  __device__ void aim() {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      uint32_t row = load_row + g + 8 * h;
+      from[h] = row < range.end ? base + row * row_bytes + 16 * t : NULL;
+    }
+  }
+
   __device__ void load(const matmul_args &a, uint32_t round, uint32_t i) {
     uint32_t column = column_of(round, i);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-      uint32_t row = load_row + g + 8 * h;
       w[i][h] = make_uint4(0, 0, 0, 0);
       side[i][h] = 0;
-      if (row >= range.end || column + E * t >= a.columns)
+      if (from[h] == NULL || column + E * t >= a.columns)
         continue;
-      const char *from = base + row * row_bytes + (size_t)(column / CHUNK) * 64 + 16 * t;
       asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                    : "=r"(w[i][h].x), "=r"(w[i][h].y), "=r"(w[i][h].z), "=r"(w[i][h].w)
-                   : "l"(from));
-      side[i][h] = load_side<F>(a, expert, row, column + E * t);
+                   : "l"(from[h] + column / CHUNK * 64));
+      side[i][h] = load_side<F>(a, expert, load_row + g + 8 * h, column + E * t);
     }
   }
 
   __device__ void start(const matmul_args &a) {
+    aim();
 #pragma unroll
     for (int i = 0; i < DEPTH; i++)
       load(a, 0, i);
@@ -123,7 +132,10 @@ template <int F, int NT> struct skinny {
       acc[n][0] = acc[n][1] = acc[n][2] = acc[n][3] = 0;
     for (uint32_t round = 0; round < rounds; round++) {
       bool is_last = round + 1 == rounds;
-      load_row += is_last ? ROWS : 0;
+      if (is_last) {
+        load_row += ROWS;
+        aim();
+      }
 #pragma unroll
       for (int i = 0; i < DEPTH; i++) {
         uint4 now[2] = {w[i][0], w[i][1]};
@@ -158,16 +170,17 @@ template <int F, int NT> struct skinny {
   }
 };
 
-/* Blocks of a multiprocessor. */
+/* Blocks of a multiprocessor: as registers allow. */
 constexpr int
 blocks_of(int tiles) {
-  return tiles <= 2 ? 2 : 1;
+  return tiles > 2 ? 1 : 2;
 }
 
 template <int F, int NT>
 static __global__ void
 __launch_bounds__(32 * WARPS, blocks_of(NT)) multiply_skinny(matmul_args a) {
   extern __shared__ float room[];
+  admit_successor();
   skinny<F, NT> s;
   s.open(a,
          {(uint32_t)((uint64_t)blockIdx.x * a.rows / gridDim.x),
@@ -175,8 +188,8 @@ __launch_bounds__(32 * WARPS, blocks_of(NT)) multiply_skinny(matmul_args a) {
          0);
   s.start(a);
   s.prefetch();
-  await_predecessors();
   admit_successor();
+  await_predecessors();
   const bf16 *x[NT];
 #pragma unroll
   for (int n = 0; n < NT; n++)
@@ -187,14 +200,32 @@ __launch_bounds__(32 * WARPS, blocks_of(NT)) multiply_skinny(matmul_args a) {
   }
 }
 
+/* The nth expert that has tokens, OCT_CUDA_NONE when fewer have; every warp finds it. */
+OCT_DEVICE uint32_t
+find_expert(const matmul_args &a, uint32_t nth) {
+  uint32_t lane = threadIdx.x % 32;
+  for (uint32_t base = 0; base < a.n_experts; base += 32) {
+    uint32_t e = base + lane;
+    uint32_t who = __ballot_sync(0xffffffffu, e < a.n_experts && a.starts[e + 1] > a.starts[e]);
+    uint32_t n = __popc(who);
+    if (nth < n)
+      return base + __fns(who, 0, nth + 1);
+    nth -= n;
+  }
+  return OCT_CUDA_NONE;
+}
+
 /* Experts: a block has some rows of an expert, for all its tokens, tile by tile. */
 template <int F, int NT>
 static __global__ void
 __launch_bounds__(32 * WARPS, blocks_of(NT)) multiply_skinny_experts(matmul_args a) {
   extern __shared__ float room[];
-  await_predecessors();
   admit_successor();
-  uint32_t e = blockIdx.y, first = a.starts[e], end = a.starts[e + 1], turn = 0;
+  await_predecessors();
+  uint32_t e = find_expert(a, blockIdx.y), turn = 0;
+  if (e == OCT_CUDA_NONE)
+    return;
+  uint32_t first = a.starts[e], end = a.starts[e + 1];
   const bf16 *bias = a.bias != NULL ? (const bf16 *)a.bias + (size_t)e * a.rows : NULL;
   const row_range rows = {(uint32_t)((uint64_t)blockIdx.x * a.rows / gridDim.x),
                           (uint32_t)((uint64_t)(blockIdx.x + 1) * a.rows / gridDim.x)};
@@ -233,7 +264,7 @@ launch_skinny(const oct_cuda_queue *queue, const matmul_args &a) {
   /* With few experts at work, one tile a block; with many, what keeps all slots busy. */
   uint32_t busy = a.m < a.n_experts ? a.m : a.n_experts, most = ceil_div(4 * slots, busy);
   return launch_large(queue, multiply_skinny_experts<F, NT>,
-                      dim3(tiles < most ? tiles : most, a.n_experts), dim3(32 * WARPS), shared, a);
+                      dim3(tiles < most ? tiles : most, busy), dim3(32 * WARPS), shared, a);
 }
 
 template <int F>

@@ -185,8 +185,8 @@ template <int F>
 static __global__ void
 __launch_bounds__(THREADS) multiply_tile(matmul_args a) {
   __shared__ __align__(128) unsigned char shared[X_BYTES + W_BYTES];
-  await_predecessors();
   admit_successor();
+  await_predecessors();
   tiler<F> t = {};
   uint32_t e = 0;
   t.first_row = blockIdx.x * ROWS;
@@ -240,8 +240,8 @@ template <typename T>
 static __global__ void
 multiply_plain(matmul_args a) {
   __shared__ float x[SIDE][SIDE + 1], w[SIDE][SIDE + 1];
-  await_predecessors();
   admit_successor();
+  await_predecessors();
   uint32_t e = blockIdx.z, first = 0, end = a.m, expert = e, i = threadIdx.y, j = threadIdx.x;
   if (a.starts != NULL) {
     first = a.starts[e];

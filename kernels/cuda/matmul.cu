@@ -8,8 +8,11 @@
 #include <string.h>
 
 #define SKINNY_ROWS_MAX 64
-#define SKINNY_BF16_MAX 8    /* rows up to which the own kernel is quicker than cuBLASLt */
-#define PLANS           4096 /* a power of two; over two thirds full, all are made anew */
+/* BF16: the own kernel is quicker than cuBLASLt up to so many rows, for weights of so many bytes.
+ */
+#define SKINNY_BF16_MAX   8
+#define SKINNY_BF16_BYTES (48u << 20)
+#define PLANS             4096 /* a power of two; over two thirds full, all are made anew */
 
 /* ---------------------------------------------------------------- the library */
 
@@ -369,6 +372,7 @@ oct_cuda_matmul_path(const oct_cuda_queue *queue, const oct_cuda_matmul *c) {
   if (c->batch > 1 || c->transposed)
     return OCT_CUDA_PATH_BLAS;
   if (c->weight.format == OCT_CUDA_MATRIX_BF16 && c->m <= SKINNY_BF16_MAX &&
+      (size_t)a.rows * a.columns * 2 <= SKINNY_BF16_BYTES &&
       oct_matmul_is_even(a, c->weight.format))
     return OCT_CUDA_PATH_SKINNY;
   if (is_plain)

@@ -4,6 +4,7 @@
 #define OCT_KERNELS_CUDA_MATMUL_CUH
 
 #include "kernels/cuda/attend.cuh"
+#include "kernels/cuda/barrier.cuh"
 
 struct matmul_args {
   const void *w, *scales;

@@ -19,8 +19,8 @@ template <typename T, int D>
 static __global__ void
 attend_expanded(oct_cuda_mla_expanded a) {
   extern __shared__ float shared[];
-  await_predecessors();
   admit_successor();
+  await_predecessors();
   uint32_t token = blockIdx.x, head = blockIdx.y, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   uint32_t both = a.nope + a.value, width = a.nope + a.rope;
   float *q = shared, *room = shared + width, *tops = room + WARPS * a.value, *sums = tops + WARPS;

@@ -21,8 +21,8 @@ template <typename T, typename R, int N, int ITEMS>
 static __global__ void
 norm_rows(norm_args a) {
   __shared__ float room[32];
-  await_predecessors();
   admit_successor();
+  await_predecessors();
   uint32_t row = blockIdx.x / a.heads, head = blockIdx.x % a.heads;
   const T *x = (const T *)a.x + row * a.x_stride + (size_t)head * a.width;
   R *residual = (R *)a.residual + row * a.residual_stride + (size_t)head * a.width;
@@ -108,8 +108,8 @@ oct_cuda_rms_norm(const oct_cuda_queue *queue, const oct_cuda_norm *call) {
 template <typename T>
 static __global__ void
 gated_norm(oct_cuda_gated_norm a) {
-  await_predecessors();
   admit_successor();
+  await_predecessors();
   uint32_t item = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (item >= a.n * a.heads)
     return;

@@ -197,8 +197,8 @@ template <typename T, typename R, bool TWO_SHOT>
 static __global__ void
 __launch_bounds__(THREADS_MAX) all_reduce(reduce_args a) {
   __shared__ float room[32];
-  await_predecessors();
   admit_successor();
+  await_predecessors();
   reduce_state *state = state_of(a);
   uint32_t call = state->call, n = a.peers.n;
   uint32_t value = call * ROUNDS_MAX;

@@ -91,8 +91,8 @@ keep_groups(const oct_routing &r, float *choice_scores, float *groups, uint32_t 
 static __global__ void
 route(oct_cuda_route a) {
   extern __shared__ float shared[];
-  await_predecessors();
   admit_successor();
+  await_predecessors();
   const oct_routing &r = a.routing;
   uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   uint32_t token = blockIdx.x * (blockDim.x / 32) + warp;
@@ -155,8 +155,8 @@ oct_cuda_route_tokens(const oct_cuda_queue *queue, const oct_cuda_route *call) {
 static __global__ void
 sort_pairs(oct_cuda_pairs a) {
   __shared__ uint32_t counts[OCT_CUDA_EXPERTS_MAX + 1], next[OCT_CUDA_EXPERTS_MAX];
-  await_predecessors();
   admit_successor();
+  await_predecessors();
   uint32_t pairs = a.n * a.top_k, tid = threadIdx.x, lane = tid % 32;
   for (uint32_t e = tid; e <= a.n_local; e += blockDim.x)
     counts[e] = 0;
@@ -216,8 +216,8 @@ sort_pairs(oct_cuda_pairs a) {
 static __global__ void
 count_pairs(oct_cuda_pairs a) {
   __shared__ uint32_t counts[OCT_CUDA_EXPERTS_MAX];
-  await_predecessors();
   admit_successor();
+  await_predecessors();
   uint32_t pairs = a.n * a.top_k, tid = threadIdx.x, lane = tid % 32;
   for (uint32_t e = tid; e < a.n_local; e += blockDim.x)
     counts[e] = 0;
@@ -254,8 +254,8 @@ count_pairs(oct_cuda_pairs a) {
 static __global__ void
 place_pairs(oct_cuda_pairs a) {
   __shared__ uint32_t before[8];
-  await_predecessors();
   admit_successor();
+  await_predecessors();
   uint32_t pairs = a.n * a.top_k, e = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   uint32_t at = a.starts[e], left = a.starts[e + 1] - at;
   for (uint32_t base = 0; base < pairs && left > 0; base += 256) {
@@ -298,8 +298,8 @@ oct_cuda_sort_pairs(const oct_cuda_queue *queue, const oct_cuda_pairs *call) {
 template <typename T, typename O, int N>
 static __global__ void
 combine(oct_cuda_combine a, oct_cuda_pairs pairs) {
-  await_predecessors();
   admit_successor();
+  await_predecessors();
   uint32_t token = blockIdx.x, c = (blockIdx.y * blockDim.x + threadIdx.x) * N;
   if (c >= a.width)
     return;

@@ -1,21 +1,32 @@
 /* From logits to tokens: a block per row, with the reference's steps in its order.
  *
- * Candidates are never sorted. A place in the order "likeliest first, of equals the lower token
+ * The vocabulary is never sorted. A place in the order "likeliest first, of equals the lower token
  * first" is found by the bits of the probability, which for numbers that are not negative order as
  * the numbers do: a histogram of the top bits tells in which bin the place lies, then those of the
  * next bits within that bin, until the value is known; ties are counted by token. Top-k looks for a
- * number of candidates, top-p and the draw for a mass. Sums are float64, as the reference's; they
- * are added up in another order. */
+ * number of candidates, top-p and the draw for a mass. Where the first bits leave few candidates,
+ * which is the rule, these alone are sorted. Sums are float64, as the reference's; they are added
+ * up in another order. */
 #include "kernels/cuda/common.cuh"
 
 #define THREADS  1024
 #define BINS     2048
-#define LEVELS   3 /* of 11, 11 and 10 bits */
+#define LEVELS   3    /* of 11, 11 and 10 bits */
+#define SORTED   2048 /* candidates of a cut that are sorted, at most; a power of two */
 #define EXCLUDED (-1.0f)
 
+struct candidate {
+  uint32_t key, token;
+};
+
 struct sample_room {
-  uint32_t counts[BINS];
-  double masses[BINS];
+  union {
+    struct {
+      uint32_t counts[BINS];
+      double masses[BINS];
+    };
+    candidate sorted[SORTED];
+  };
   double scan[32];
   uint32_t scan_counts[32];
   float floats[32];
@@ -144,7 +155,30 @@ find_bin(sample_room &room, goal g, double target, place *at) {
   return bin;
 }
 
-/* key(i) of element i, or false when it takes no part; mass(key). */
+/* The histogram of some bits of the keys that agree with `known` of `key_so_far`. key(i) of element
+ * i, or false when it takes no part; mass(key). */
+template <typename K, typename M>
+OCT_DEVICE void
+count_bins(sample_room &room, uint32_t n, K key, M mass, bool by_mass, uint32_t key_so_far,
+           uint32_t known, uint32_t shift, uint32_t bits) {
+  for (uint32_t i = threadIdx.x; i < BINS; i += THREADS) {
+    room.counts[i] = 0;
+    room.masses[i] = 0;
+  }
+  __syncthreads();
+#pragma unroll 4
+  for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
+    uint32_t k;
+    if (!key(i, &k) || (k & known) != (key_so_far & known))
+      continue;
+    uint32_t bin = k >> shift & ((1u << bits) - 1);
+    atomicAdd(&room.counts[bin], 1u);
+    if (by_mass)
+      atomicAdd(&room.masses[bin], mass(k));
+  }
+  __syncthreads();
+}
+
 template <typename K, typename M>
 OCT_DEVICE place
 find_place(sample_room &room, uint32_t n, K key, M mass, goal g, double target) {
@@ -153,21 +187,7 @@ find_place(sample_room &room, uint32_t n, K key, M mass, goal g, double target) 
   uint32_t known = 0;
 #pragma unroll
   for (int level = 0; level < LEVELS; level++) {
-    for (uint32_t i = threadIdx.x; i < BINS; i += THREADS) {
-      room.counts[i] = 0;
-      room.masses[i] = 0;
-    }
-    __syncthreads();
-    for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
-      uint32_t k;
-      if (!key(i, &k) || (k & known) != (at.key & known))
-        continue;
-      uint32_t bin = k >> shifts[level] & ((1u << bits[level]) - 1);
-      atomicAdd(&room.counts[bin], 1u);
-      if (g != GOAL_COUNT)
-        atomicAdd(&room.masses[bin], mass(k));
-    }
-    __syncthreads();
+    count_bins(room, n, key, mass, g != GOAL_COUNT, at.key, known, shifts[level], bits[level]);
     uint32_t bin = find_bin(room, g, target, &at);
     at.key |= bin << shifts[level];
     known |= ((1u << bits[level]) - 1) << shifts[level];
@@ -267,6 +287,79 @@ draw_in_order(sample_room &room, const float *p, uint32_t n, double uniform) {
   return room.found != OCT_CUDA_NONE ? room.found : room.flag;
 }
 
+/* ---------------------------------------------------------------- few candidates, sorted */
+
+OCT_DEVICE bool
+comes_first(candidate a, candidate b) {
+  return a.key > b.key || (a.key == b.key && a.token < b.token);
+}
+
+/* The candidates whose top bits are `bin` or more, in order; the rest of the room is filled with
+ * what comes behind all. They are at most SORTED. */
+OCT_DEVICE void
+sort_candidates(sample_room &room, const float *p, uint32_t n, uint32_t bin) {
+  for (uint32_t i = threadIdx.x; i < SORTED; i += THREADS)
+    room.sorted[i] = {0, OCT_CUDA_NONE};
+  if (threadIdx.x == 0)
+    room.flag = 0;
+  __syncthreads();
+#pragma unroll 4
+  for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
+    float x = p[i];
+    if (x >= 0 && __float_as_uint(x) >> 21 >= bin)
+      room.sorted[atomicAdd(&room.flag, 1u)] = {__float_as_uint(x), i};
+  }
+  for (uint32_t size = 2; size <= SORTED; size *= 2)
+    for (uint32_t step = size / 2; step > 0; step /= 2) {
+      __syncthreads();
+      uint32_t i = 2 * threadIdx.x - (threadIdx.x & (step - 1)), k = i + step;
+      candidate a = room.sorted[i], b = room.sorted[k];
+      if (comes_first(b, a) == ((i & size) == 0)) {
+        room.sorted[i] = b;
+        room.sorted[k] = a;
+      }
+    }
+  __syncthreads();
+}
+
+/* Top-p of the `most` first of the sorted, and the draw among what is left. `total` is the mass
+ * that top-p is a share of; infinite: that of the `most`. */
+OCT_DEVICE uint32_t
+draw_sorted(sample_room &room, const oct_sampling &s, uint32_t most, double total, double uniform) {
+  uint32_t i = 2 * threadIdx.x;
+  double first = i < most ? __uint_as_float(room.sorted[i].key) : 0;
+  double second = i + 1 < most ? __uint_as_float(room.sorted[i + 1].key) : 0, all;
+  double before = scan_masses(room, first + second, &all);
+  double reach = s.top_p < 1 ? s.top_p * (total < INFINITY ? total : all) : INFINITY;
+  /* The place of the last that is kept, then of the one that is drawn. */
+  if (threadIdx.x == 0) {
+    room.found = most - 1;
+    room.words[0] = OCT_CUDA_NONE;
+    room.words[1] = 0;
+  }
+  __syncthreads();
+  if (i < most && before + first >= reach)
+    atomicMin(&room.found, i);
+  else if (i + 1 < most && before + first + second >= reach)
+    atomicMin(&room.found, i + 1);
+  __syncthreads();
+  uint32_t last = room.found;
+  if (i == last)
+    room.mass = before + first;
+  if (i + 1 == last)
+    room.mass = before + first + second;
+  __syncthreads();
+  double target = uniform * room.mass;
+  if (i <= last && before + first > target)
+    atomicMin(&room.words[0], i);
+  else if (i + 1 <= last && before + first + second > target)
+    atomicMin(&room.words[0], i + 1);
+  if (i <= last && first > 0)
+    atomicMax(&room.words[1], i + (i + 1 <= last && second > 0 ? 1 : 0));
+  __syncthreads();
+  return room.sorted[room.words[0] != OCT_CUDA_NONE ? room.words[0] : room.words[1]].token;
+}
+
 OCT_DEVICE uint32_t
 draw_of_top(sample_room &room, const oct_sampling &s, const float *p, uint32_t n, uint32_t kept,
             double total, double uniform) {
@@ -276,6 +369,20 @@ draw_of_top(sample_room &room, const oct_sampling &s, const float *p, uint32_t n
     return x >= 0;
   };
   auto mass = [](uint32_t k) { return (double)__uint_as_float(k); };
+  bool by_count = s.top_k > 0 && (uint32_t)s.top_k < kept;
+  /* The bin of the last that top-k, or else top-p, leaves. */
+  goal first_goal = by_count ? GOAL_COUNT : GOAL_REACH;
+  count_bins(room, n, key, mass, !by_count, 0, 0, 21, 11);
+  place bin_place = {0, 0, 0};
+  uint32_t bin =
+      find_bin(room, first_goal, by_count ? (double)s.top_k : s.top_p * total, &bin_place);
+  uint32_t few = bin_place.before + room.counts[bin];
+  __syncthreads();
+  if (few <= SORTED) {
+    sort_candidates(room, p, n, bin);
+    uint32_t most = by_count ? (uint32_t)s.top_k : few;
+    return draw_sorted(room, s, most, by_count ? INFINITY : total, uniform);
+  }
   double reached = total;
   auto mass_up_to = [&](goal g, double target) {
     place at = find_place(room, n, key, mass, g, target);
@@ -283,7 +390,7 @@ draw_of_top(sample_room &room, const oct_sampling &s, const float *p, uint32_t n
     uint32_t ties = count_ties(room, n, key, at.key);
     return at.mass_before + ties_needed(at, each, ties, g, target) * each;
   };
-  if (s.top_k > 0 && (uint32_t)s.top_k < kept) {
+  if (by_count) {
     place at = find_place(room, n, key, mass, GOAL_COUNT, (double)s.top_k);
     double sum = 0, above;
     for (uint32_t i = threadIdx.x; i < n; i += THREADS)
@@ -356,6 +463,7 @@ collect(sample_room &room, const oct_cuda_sample_row &row, const float *logits, 
   bool bad = false,
        is_plain = row.n_biases == 0 && n_suppressed == 0 && row.mask == NULL && row.counts == NULL;
   best b = {-INFINITY, OCT_CUDA_NONE};
+#pragma unroll 4
   for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
     float x = logits[i];
     bad |= isnan(x) || x == INFINITY;
@@ -378,6 +486,7 @@ collect(sample_room &room, const oct_cuda_sample_row &row, const float *logits, 
         p[row.suppressed[i]] = -INFINITY;
     __syncthreads();
   }
+#pragma unroll 4
   for (uint32_t i = threadIdx.x; !is_plain && i < n; i += THREADS) {
     float x = p[i];
     if (row.counts != NULL)
@@ -399,11 +508,11 @@ weigh(sample_room &room, float *p, uint32_t n, float top, const oct_sampling &s,
   float least = s.min_p > 0 ? s.min_p : 0;
   uint32_t mine = 0, all;
   double sum = 0;
+#pragma unroll 4
   for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
     float x = p[i], weight = EXCLUDED;
     if (x > -INFINITY) {
-      /* By way of float64: within a rounding of the C library's expf(). */
-      float w = (float)exp((double)((x - top) / s.temperature));
+      float w = expf((x - top) / s.temperature);
       if (w >= least) {
         weight = w;
         mine++;
@@ -420,8 +529,8 @@ weigh(sample_room &room, float *p, uint32_t n, float top, const oct_sampling &s,
 static __global__ void
 __launch_bounds__(THREADS) sample_rows(oct_cuda_sample a, oct_cuda_batch b) {
   __shared__ sample_room room;
-  await_predecessors();
   admit_successor();
+  await_predecessors();
   oct_cuda_sample_row row = a.rows[blockIdx.x];
   uint32_t *token = a.tokens + blockIdx.x;
   const float *logits = a.logits + blockIdx.x * a.stride;
@@ -494,8 +603,8 @@ __launch_bounds__(THREADS) logprob_rows(oct_cuda_logprobs a) {
   __shared__ sample_room room;
   __shared__ oct_token_logprob found[LOGPROBS_MAX];
   __shared__ uint32_t n_found;
-  await_predecessors();
   admit_successor();
+  await_predecessors();
   const float *logits = a.logits + blockIdx.x * a.stride;
   oct_token_logprob *out = a.out + (size_t)blockIdx.x * (1 + a.most);
   uint32_t token = a.tokens[blockIdx.x], wanted = min(a.rows[blockIdx.x].n_logprobs, a.most);

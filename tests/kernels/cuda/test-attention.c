@@ -256,21 +256,19 @@ latent_limit(const latent_case *c) {
 }
 
 static void
-check_latent(const latent_case *c) {
-  static const device_seq seqs[] = {{1, 200}, {40, 0}, {3, 70}, {1, 0}};
+check_latent(const latent_case *c, const device_seq *seqs, guint32 n_seqs, guint32 max_queries) {
   const oct_cuda_queue *queue = device_queue(0);
-  g_autoptr(device_batch) b = device_batch_new(queue, seqs, G_N_ELEMENTS(seqs), 1, 1);
+  g_autoptr(device_batch) b = device_batch_new(queue, seqs, n_seqs, 1, 1);
   g_autoptr(device_pages) pages = device_pages_new(b, PAGE);
   guint32 width = c->lora + c->rope;
   gsize pool = (gsize)PAGE * width * pages->n_pages, n = b->batch.n_tokens;
   g_autofree float *q = data_normal(n * c->heads * width, 1), *host = data_normal(pool, 1);
   g_autofree float *want = g_new0(float, n * c->heads * c->lora);
-  g_autofree float *scratch = g_new(float, (gsize)c->heads * 256 + PAGE * width);
+  g_autofree float *scratch = g_new(float, (gsize)c->heads * 1000 + PAGE * width);
   oct_cuda_mla call = {.type = c->type,
                        .batch = &b->batch,
-                       .n_decode = 1,
-                       .max_queries = 40,
-                       .max_context = 201,
+                       .max_queries = max_queries,
+                       .max_context = 1000,
                        .kv = {.type = c->cache,
                               .base = device_put(c->cache, host, pool),
                               .page_bytes = (gsize)PAGE * width * oct_cuda_type_bytes(c->cache),
@@ -287,6 +285,8 @@ check_latent(const latent_case *c) {
   call.workspace_bytes = oct_cuda_mla_workspace(queue, &call);
   call.workspace = device_room(call.workspace_bytes);
   device_check(oct_cuda_mla_attend(queue, &call));
+  gboolean is_wide = c->type == OCT_CUDA_BF16 && c->cache == OCT_CUDA_BF16 && c->lora == 512;
+  g_assert_cmphex(oct_cuda_mla_paths(queue, &call), ==, is_wide ? DECODE : PLAIN);
   const oct_mla twin = {.kv = {.format = OCT_KV_F32,
                                .base = host,
                                .page_stride = (gsize)PAGE * width * sizeof(float),
@@ -309,15 +309,18 @@ static const latent_case latents[] = {{OCT_CUDA_F32, OCT_CUDA_F32, 4, 32, 24, 16
                                       {OCT_CUDA_BF16, OCT_CUDA_BF16, 4, 32, 24, 16, 20},
                                       {OCT_CUDA_F32, OCT_CUDA_BF16, 3, 64, 16, 8, 16},
                                       {OCT_CUDA_BF16, OCT_CUDA_BF16, 16, 512, 128, 64, 128},
-                                      {OCT_CUDA_BF16, OCT_CUDA_BF16, 5, 512, 128, 64, 128},
+                                      {OCT_CUDA_BF16, OCT_CUDA_BF16, 37, 512, 128, 64, 128},
                                       {OCT_CUDA_BF16, OCT_CUDA_FP8, 16, 512, 128, 64, 128}};
 
 static void
 test_latent(void) {
+  static const device_seq some[] = {{1, 200}, {40, 0}, {3, 70}, {1, 0}};
+  static const device_seq single[] = {{1, 700}, {1, 0}, {1, 63}, {1, 64}, {1, 999}};
   for (guint i = 0; i < G_N_ELEMENTS(latents); i++) {
     if (device_queue(0) == NULL)
       return;
-    check_latent(&latents[i]);
+    check_latent(&latents[i], some, G_N_ELEMENTS(some), 40);
+    check_latent(&latents[i], single, G_N_ELEMENTS(single), 1);
   }
 }
 

@@ -1,0 +1,65 @@
+/* Barriers in shared memory that also count the bytes of copies, and copies that count there: for
+ * architectures from 9.0 on. */
+#ifndef OCT_KERNELS_CUDA_BARRIER_CUH
+#define OCT_KERNELS_CUDA_BARRIER_CUH
+
+#include "kernels/cuda/common.cuh"
+
+OCT_DEVICE uint32_t
+shared_address(const void *p) {
+  return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+OCT_DEVICE void
+barrier_init(uint32_t barrier, uint32_t arrivals) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
+}
+
+OCT_DEVICE void
+barrier_arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+/* An arrival that also waits for so many bytes of copies. */
+OCT_DEVICE void
+barrier_expect(uint32_t barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+
+OCT_DEVICE void
+barrier_wait(uint32_t barrier, uint32_t parity) {
+  asm volatile("{\n"
+               ".reg .pred done;\n"
+               "again:\n"
+               "mbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n"
+               "@done bra over;\n"
+               "bra again;\n"
+               "over:\n"
+               "}\n" ::"r"(barrier),
+               "r"(parity)
+               : "memory");
+}
+
+/* Of `threads` threads, a multiple of 32, that name it. */
+OCT_DEVICE void
+named_barrier(uint32_t name, uint32_t threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
+}
+
+/* Ordinary stores to shared memory before what the tensor cores or the copy engine do next. */
+OCT_DEVICE void
+fence_async() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* Bytes, a multiple of 16, from memory to shared memory. */
+OCT_DEVICE void
+copy_bulk(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+               "[%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+
+#endif
