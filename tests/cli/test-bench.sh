@@ -76,12 +76,12 @@ sed -n 's/^ *"\([a-z0-9_]*\)": .*/\1/p' "$work/a.json" | LC_ALL=C sort -u |
   done >"$work/undescribed"
 is "$(cat "$work/undescribed")" "" "doc/bench.md or doc/replay.md describes every field"
 
-run "$octet" bench "unix:$work/socket" --num-prompts 20 --random-input-len 33 --random-prefix-len 64 \
-  --random-output-len 2 --max-concurrency 1 --json "$work/ids.json" --requests "$work/ids.jsonl"
+run "$octet" bench "unix:$work/socket" --num-prompts 20 --random-input-len 33 \
+  --random-prefix-len 64 --random-output-len 2 --max-concurrency 1 --requests "$work/ids.jsonl"
 is "$status" 0 "prompts of token ids succeed"
-is "$(grep -c '"input_tokens":97,' "$work/ids.jsonl")" 20 "the server counts as many tokens as were sent"
-is "$(tail -n 1 "$work/ids.jsonl" | sed 's/.*"cached_tokens":\([0-9]*\).*/\1/')" 64 \
-  "a shared prefix is found in the server's cache"
+is "$(grep -c '"input_tokens":97,' "$work/ids.jsonl")" 20 "the server counts what was sent"
+cached=$(tail -n 1 "$work/ids.jsonl" | sed 's/.*"cached_tokens":\([0-9]*\).*/\1/')
+is "$cached" 64 "a shared prefix is found in the server's cache"
 
 run "$octet" bench $at --max-concurrency 4 --num-prompts 40 --endpoint chat --json "$work/b.json" \
   --label closed --compare "$work/a.json"
