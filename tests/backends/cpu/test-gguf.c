@@ -2,8 +2,10 @@
  * and positions of llama 3, which GGUF tells by divisors of the rotary frequencies instead of
  * parameters. */
 #include <math.h>
+#include <string.h>
 
 #include "backends/cpu/direct.h"
+#include "engine/model/quantise/convert.h"
 #include "tests/backends/cpu/golden.h"
 #include "tests/engine/model/files/maker.h"
 
@@ -142,9 +144,65 @@ rotary_divisors(void) {
   golden_close(&g);
 }
 
+static gboolean
+convert(const char *path, const char *folder, GError **error) {
+  g_autoptr(oct_model_files) files =
+      oct_model_files_open(path, NULL, OCT_LOAD_AUTO, 0, NULL, error);
+  g_assert_no_error(*error);
+  const oct_convert_options options = {
+      .format = OCT_CONVERT_FP8, .kept = OCT_DTYPE_F32, .shard_bytes = 1u << 30};
+  oct_convert_report report;
+  return oct_convert(files, folder, &options, &report, error);
+}
+
+/* Equal weights, each under its name, in two checkpoints. */
+static void
+assert_same_weights(const char *a, const char *b) {
+  g_autoptr(GError) error = NULL;
+  g_autoptr(oct_model_files) x = oct_model_files_open(a, NULL, OCT_LOAD_AUTO, 0, NULL, &error);
+  g_assert_no_error(error);
+  g_autoptr(oct_model_files) y = oct_model_files_open(b, NULL, OCT_LOAD_AUTO, 0, NULL, &error);
+  g_assert_no_error(error);
+  g_assert_cmpuint(oct_weight_map_n(x->map), ==, oct_weight_map_n(y->map));
+  for (guint i = 0; i < oct_weight_map_n(x->map); i++) {
+    const oct_weight *v = oct_weight_map_at(x->map, i), *w = oct_weight_map_at(y->map, i);
+    gsize n = v->rows * v->columns;
+    g_autofree float *left = g_new(float, n), *right = g_new(float, n);
+    oct_weight_read(v, 0, v->rows, left);
+    oct_weight_read(w, 0, w->rows, right);
+    g_assert_cmpint(v->layout, ==, w->layout);
+    g_assert_cmpmem(left, n * sizeof *left, right, n * sizeof *right);
+  }
+}
+
+/* Into safetensors with Hugging Face's names and order of rows, and a config.json of the file's
+ * keys: the same weights as the golden's own conversion gives. */
+static void
+converted(void) {
+  golden g;
+  golden_open(&g, "llama-tied-rope3");
+  g_autoptr(GError) error = NULL;
+  char *folder = scratch_new();
+  g_autofree char *path = write_gguf(&g, folder, FALSE);
+  char *ours = g_build_filename(folder, "ours", NULL);
+  char *its = g_build_filename(folder, "its", NULL);
+  g_assert_true(convert(path, ours, &error) && convert(g.folder, its, &error));
+  g_assert_no_error(error);
+  assert_same_weights(ours, its);
+  scratch_remove(ours);
+  scratch_remove(its);
+  g_autofree char *other = write_gguf(&g, folder, TRUE), *none = g_strconcat(path, "-out", NULL);
+  g_assert_false(convert(other, none, &error));
+  g_assert_error(error, OCT_FILES_ERROR, OCT_FILES_ERROR_UNSUPPORTED);
+  g_assert_nonnull(strstr(error->message, "rope_freqs.weight"));
+  scratch_remove(folder);
+  golden_close(&g);
+}
+
 int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/cpu/gguf/divisors-of-frequencies-are-llama-3s-scaling", rotary_divisors);
+  g_test_add_func("/cpu/gguf/is-converted-to-safetensors", converted);
   return g_test_run();
 }
