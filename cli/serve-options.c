@@ -188,6 +188,8 @@ server_entries(GPtrArray *out, oct_serve_options *o) {
        "seconds for what is being answered after SIGTERM or SIGINT (30); then it is aborted", "S"},
       {"drain-grace", 0, 0, G_OPTION_ARG_INT, &o->grace_s,
        "seconds before that in which /readyz is 503 and requests are still taken (0)", "S"},
+      {"stalled-after", 0, 0, G_OPTION_ARG_INT, &o->stalled_s,
+       "seconds with work and without the end of a step, after which /health is 503 (30)", "S"},
       {"config", 0, 0, G_OPTION_ARG_FILENAME, &o->config,
        "flags from a file of \"key: value\" lines; the command line wins", "FILE"},
   };
@@ -341,6 +343,9 @@ check_values(oct_serve_options *o) {
     return oct_cli_refuse(COMMAND, "--uds: a socket's path takes the place of --host and --port");
   if (o->shutdown_s < 0 || o->shutdown_s > 86400 || o->grace_s < 0 || o->grace_s > 86400)
     return oct_cli_refuse(COMMAND, "--shutdown-timeout, --drain-grace: from 0 to 86400 seconds");
+  if (o->stalled_s < 1 || o->stalled_s > 86400)
+    return oct_cli_refuse(COMMAND, "--stalled-after: %d is not from 1 to 86400 seconds",
+                          o->stalled_s);
   if (o->pace != NULL && strcmp(o->pace, "real") != 0)
     return oct_cli_refuse(COMMAND, "--pace: \"%s\": a server's clock is real", o->pace);
   if (o->load_format != NULL && !g_strv_contains(formats, o->load_format))
@@ -397,7 +402,7 @@ parse_words(oct_serve_options *o, GPtrArray *words, const GOptionEntry *entries)
 int
 oct_serve_options_parse(oct_serve_options *options, int argc, char **argv) {
   *options = (oct_serve_options){
-      .flags = oct_engine_flags_new(), .port = -1, .shutdown_s = 30, .grace_s = 0};
+      .flags = oct_engine_flags_new(), .port = -1, .shutdown_s = 30, .grace_s = 0, .stalled_s = 30};
   g_autoptr(GPtrArray) texts = g_ptr_array_new_with_free_func(g_free);
   g_autoptr(GPtrArray) words = g_ptr_array_new_with_free_func(g_free);
   g_autofree GOptionEntry *entries = all_entries(options, texts);

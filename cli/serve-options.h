@@ -30,6 +30,7 @@ typedef struct oct_serve_options {
   char *pace, *config;
   char *file_model; /* of --config */
   int shutdown_s, grace_s;
+  int stalled_s; /* without a step from when on health is stalled */
 } oct_serve_options;
 
 /* What parsing makes of (argc, argv), argv[0] being "serve": a status to exit with, or

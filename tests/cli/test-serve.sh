@@ -25,6 +25,7 @@ refuses "a list of values" "one configuration is served" --backend mock --max-nu
 refuses "a port out of range" "--port: 65536" --backend mock --port 65536
 refuses "a limit below its least" "--header-timeout-ms: 9 ms is below the limit of 10" \
   --backend mock --header-timeout-ms 9
+refuses "a stall of no time" "--stalled-after: 0" --backend mock --stalled-after 0
 refuses "an empty key" "a key is empty" --backend mock --api-key ""
 refuses "simgrid without a node" "which machine" llama-3.1-8b --backend simgrid
 refuses "two parsers that do not go together" "does not go with" --backend mock \
@@ -212,11 +213,13 @@ ok $? "and removes the socket"
 wait $client
 
 # --- an engine that hangs does not hold up health
-serve --backend "fault:script=hang/3@mock" --port 0
-begin_hung() { curl -s -m 60 "$url/v1/completions" -H "$json" -d "$long" >/dev/null & client=$!; }
-begin_hung
-until_true '[ "$(running)" -eq 1 ]'
-is "$(code "$url/livez")" 200 "a server whose engine hangs lives"
+serve --backend "fault:script=hang/3@mock" --port 0 --stalled-after 1
+curl -s -m 60 "$url/v1/completions" -H "$json" -d "$long" >/dev/null &
+client=$!
+until_true '[ "$(code "$url/health")" = 503 ]'
+has "$(ask "$url/health")" '"status":"stalled","reason":"no step has ended' "stalled, it says"
+is "$(code "$url/readyz")" 503 "a server whose engine hangs is not ready"
+is "$(code "$url/livez")" 200 "but lives"
 kill $client
 kill -TERM $pid
 kill -TERM $pid
