@@ -3,8 +3,9 @@
  * A thread is a state and a stack of states to return to; stacks are shared lists, numbered. A
  * position is a set of threads, those that read nothing followed to where they do. Positions are
  * made when a byte first leads to them and found again by their threads, so that a text that comes
- * back to where it was (inside a string, at the next item) costs nothing new. Position 0 is the
- * beginning, 1 is the dead end.
+ * back to where it was (inside a string, at the next item) costs nothing new. Bytes that no edge
+ * tells apart are one class, and lead to one position. Position 0 is the beginning, 1 is the dead
+ * end.
  */
 #include "engine/text/guide.h"
 
@@ -12,6 +13,7 @@
 
 #include "engine/base/assert.h"
 #include "engine/base/hash.h"
+#include "engine/base/rng.h"
 #include "engine/text/guide-internal.h"
 #include "engine/text/trie.h"
 
@@ -39,19 +41,29 @@ typedef struct oct_position {
   oct_thread *threads; /* sorted */
   guint32 n;
   gboolean may_end;
-  guint32 *next; /* 256, or NULL: none computed */
+  guint32 *next; /* of each class of bytes, or NULL: none computed */
   guint32 *mask; /* or NULL */
   gboolean mask_empty;
 } oct_position;
 
+/* Threads that have been visited: those of the current stamp. Emptied by the next stamp. */
+typedef struct oct_seen {
+  guint64 *keys;
+  guint32 *stamps;
+  guint32 size, n, stamp; /* size: a power of two, above twice n */
+} oct_seen;
+
 struct oct_guide {
   const oct_guide_vocab *vocab;
   oct_automaton automaton;
+  guint8 classes[256]; /* of bytes */
+  guint n_classes;
   GArray *stacks;            /* oct_stack; index 0 is the empty one */
   GHashTable *stack_ids;     /* of a stack's 64-bit key; never walked */
   GArray *positions;         /* oct_position */
   GHashTable *by_threads;    /* hash of threads to the first position with it; never walked */
   GArray *threads, *pending; /* scratch */
+  oct_seen seen;
   guint n_masks;
   gboolean exhausted;
 };
@@ -147,16 +159,54 @@ add_pending(oct_guide *g, guint32 state, guint32 stack) {
     g->exhausted = TRUE;
 }
 
-/* Follows pending threads through what reads nothing. `seen` keeps each thread to one visit. */
+static void seen_grow(oct_seen *seen);
+
+/* FALSE: it was there. */
+static gboolean
+seen_add(oct_seen *seen, guint64 key) {
+  if (2 * seen->n >= seen->size)
+    seen_grow(seen);
+  guint32 at = (guint32)oct_mix64(key) & (seen->size - 1);
+  for (; seen->stamps[at] == seen->stamp; at = (at + 1) & (seen->size - 1))
+    if (seen->keys[at] == key)
+      return FALSE;
+  seen->stamps[at] = seen->stamp;
+  seen->keys[at] = key;
+  seen->n++;
+  return TRUE;
+}
+
+static void
+seen_grow(oct_seen *seen) {
+  oct_seen old = *seen;
+  *seen = (oct_seen){.size = MAX(2 * old.size, 64u), .stamp = 1};
+  seen->keys = g_new(guint64, seen->size);
+  seen->stamps = g_new0(guint32, seen->size);
+  for (guint32 i = 0; i < old.size; i++)
+    if (old.stamps[i] == old.stamp)
+      (void)seen_add(seen, old.keys[i]);
+  g_free(old.keys);
+  g_free(old.stamps);
+}
+
+static void
+seen_empty(oct_seen *seen) {
+  seen->n = 0;
+  if (++seen->stamp == 0) { /* it has come round: old stamps would count again */
+    memset(seen->stamps, 0, seen->size * sizeof *seen->stamps);
+    seen->stamp = 1;
+  }
+}
+
+/* Follows pending threads through what reads nothing; each is visited once. */
 static gboolean
 close_threads(oct_guide *g) {
-  g_autoptr(GHashTable) seen = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);
   gboolean may_end = FALSE;
+  seen_empty(&g->seen);
   g_array_set_size(g->threads, 0);
   for (guint i = 0; i < g->pending->len && !g->exhausted; i++) {
     oct_thread thread = g_array_index(g->pending, oct_thread, i);
-    gint64 key = (gint64)((guint64)thread.state << 32 | thread.stack);
-    if (!g_hash_table_add(seen, g_memdup2(&key, sizeof key)))
+    if (!seen_add(&g->seen, (guint64)thread.state << 32 | thread.stack))
       continue;
     if (thread.state == 0) {
       oct_stack top = g_array_index(g->stacks, oct_stack, thread.stack);
@@ -219,10 +269,11 @@ step(oct_guide *g, guint32 from, guint8 byte) {
   oct_position *position = &g_array_index(g->positions, oct_position, from);
   if (from == DEAD || g->exhausted)
     return DEAD;
+  guint class = g->classes[byte];
   if (position->next == NULL)
-    position->next = g_new0(guint32, 256);
-  if (position->next[byte] != UNKNOWN)
-    return position->next[byte];
+    position->next = g_new0(guint32, g->n_classes);
+  if (position->next[class] != UNKNOWN)
+    return position->next[class];
   g_array_set_size(g->pending, 0);
   for (guint32 i = 0; i < position->n; i++) {
     oct_thread thread = position->threads[i];
@@ -236,7 +287,7 @@ step(oct_guide *g, guint32 from, guint8 byte) {
   gboolean may_end = close_threads(g);
   guint32 to = g->exhausted ? DEAD : intern_position(g, may_end);
   if (!g->exhausted) /* positions may have moved */
-    g_array_index(g->positions, oct_position, from).next[byte] = to;
+    g_array_index(g->positions, oct_position, from).next[class] = to;
   return to;
 }
 
@@ -255,11 +306,28 @@ guide_new(const oct_guide_vocab *vocab, GError **error) {
   return g;
 }
 
+static void
+find_classes(oct_guide *g) {
+  gboolean begins[257] = {FALSE};
+  for (guint i = 1; i < g->automaton.edges->len; i++) {
+    const oct_edge *edge = &g_array_index(g->automaton.edges, oct_edge, i);
+    if (edge->kind == OCT_EDGE_BYTES)
+      begins[edge->low] = begins[edge->high + 1] = TRUE;
+  }
+  guint class = 0;
+  for (guint byte = 0; byte < 256; byte++) {
+    class += byte > 0 && begins[byte];
+    g->classes[byte] = (guint8) class;
+  }
+  g->n_classes = class + 1;
+}
+
 /* Makes the beginning and the dead end. Takes the guide; NULL with *error when the constraint
  * failed. */
 static oct_guide *
 guide_begin(oct_guide *g, GError **error) {
   if (!g->automaton.failed) {
+    find_classes(g);
     add_pending(g, g->automaton.start, 0);
     gboolean may_end = close_threads(g);
     (void)intern_position(g, may_end);
@@ -292,6 +360,8 @@ oct_guide_free(oct_guide *g) {
   g_hash_table_unref(g->by_threads);
   g_array_unref(g->threads);
   g_array_unref(g->pending);
+  g_free(g->seen.keys);
+  g_free(g->seen.stamps);
   g_free(g);
 }
 

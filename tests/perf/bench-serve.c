@@ -1,7 +1,8 @@
 /* What a token costs between the engine and a client's bytes, HTTP and JSON left out: the service
  * with its threads on a real-clock mock, at many streams. CPU time of the whole process for each
  * token, which includes the mock's own; the front's part of it; memory. With OCT_SMOLLM2 naming
- * SmolLM2-135M-Instruct's GGUF file the tokenizer is its own, else the byte tokenizer.
+ * SmolLM2-135M-Instruct's GGUF file the tokenizer is its own, else the byte tokenizer. An argument
+ * chooses the cases that have it in their names.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -162,7 +163,7 @@ run(const bench_case *c, const oct_tokenizer *tokenizer, guint n) {
 }
 
 int
-main(void) {
+main(int argc, char **argv) {
   static const bench_case cases[] = {
       {"text", NULL, NULL, -1, 1},
       {"text, a stop string", "never in it", NULL, -1, 1},
@@ -182,6 +183,7 @@ main(void) {
   }
   for (guint c = 0; c < G_N_ELEMENTS(cases); c++)
     for (guint i = 0; i < G_N_ELEMENTS(streams); i++)
-      run(&cases[c], tokenizer, streams[i]);
+      if (argc < 2 || strstr(cases[c].name, argv[1]) != NULL)
+        run(&cases[c], tokenizer, streams[i]);
   return 0;
 }
