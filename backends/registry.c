@@ -448,6 +448,7 @@ static const oct_backend_key cuda_keys[] = {
     {"devices", "of the world, 0 to 64: beyond the GPUs they are taken round by round (default: "
                 "the GPUs)"},
     {"deadline_ns", "of every wait for a device (default 30000000000)"},
+    {"exit_on_loss", "0 or 1: the process ends with a lost instance, for remote@ (default 0)"},
     {NULL, NULL}};
 
 #ifdef HAVE_CUDA
@@ -460,7 +461,7 @@ make_cuda(const key_list *keys, const char *inner, GError **error) {
   oct_cuda_options o;
   oct_cuda_options_default(&o);
   guint format = 0, dtype = 0;
-  guint32 fixed_order = 0, nvls = 0;
+  guint32 fixed_order = 0, nvls = 0, exit_on_loss = 0;
   o.model = value_of(keys, "model");
   if (!take_word(keys, "format", formats, &format, error) ||
       !take_u64(keys, "seed", &o.seed, error) || !take_word(keys, "dtype", dtypes, &dtype, error) ||
@@ -468,8 +469,10 @@ make_cuda(const key_list *keys, const char *inner, GError **error) {
       !take_u32(keys, "overlap", G_MAXUINT32, &o.overlap, error) ||
       !take_u32(keys, "nvls", 1, &nvls, error) ||
       !take_u32(keys, "devices", OCT_CUDA_DEVICES_MAX, &o.devices, error) ||
-      !take_i64(keys, "deadline_ns", 1, HOUR_NS, &o.deadline_ns, error))
+      !take_i64(keys, "deadline_ns", 1, HOUR_NS, &o.deadline_ns, error) ||
+      !take_u32(keys, "exit_on_loss", 1, &exit_on_loss, error))
     return NULL;
+  o.exit_on_loss = exit_on_loss != 0;
   o.format = load[format];
   o.float32 = dtype == 1;
   o.fixed_order = fixed_order != 0;

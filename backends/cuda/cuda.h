@@ -25,6 +25,9 @@ typedef struct oct_cuda_options {
   guint32 devices;      /* of the world; 0 = the GPUs there are. Beyond them they are taken round
                            by round: ranks that share a GPU, for tests of layouts */
   gint64 deadline_ns;   /* of every wait for a device */
+  /* The process ends when a lost instance is closed. What is wrong with a device often stays with
+   * the process that used it, so a worker ends, and another takes its place (backends/remote). */
+  gboolean exit_on_loss;
 } oct_cuda_options;
 
 void oct_cuda_options_default(

@@ -5,14 +5,16 @@
 #include <sched.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include "engine/base/assert.h"
 
-#define NS_PER_S 1000000000
-#define HOUR_NS  (3600 * (gint64)NS_PER_S)
-#define AWAKE_NS 50000 /* next() looks at the devices without a pause for so long, */
-#define NAP_NS   20000 /* then with pauses */
-#define SLACK_NS 1000ul
+#define NS_PER_S  1000000000
+#define HOUR_NS   (3600 * (gint64)NS_PER_S)
+#define AWAKE_NS  50000 /* next() looks at the devices without a pause for so long, */
+#define NAP_NS    20000 /* then with pauses */
+#define SLACK_NS  1000ul
+#define EXIT_LOST 71
 
 static oct_cuda_world *
 from_base(const oct_world *world) {
@@ -123,6 +125,10 @@ cuda_open(oct_world *world, const oct_instance_config *config, guint32 *id, GErr
 
 static void
 remove_instance(oct_cuda_world *w, oct_cuda_instance *in) {
+  if (in->lost && w->options.exit_on_loss) {
+    g_printerr("octet: cuda: %s; the process ends\n", in->fault.message);
+    _exit(EXIT_LOST);
+  }
   pthread_mutex_lock(&w->lock);
   w->instances->pdata[in->id - 1] = NULL;
   w->n_open--;

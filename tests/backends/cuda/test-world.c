@@ -174,7 +174,8 @@ next(oct_world *world, oct_event *event) {
   while (event->kind == OCT_EVENT_OPEN_PROGRESS);
 }
 
-/* Opening may find all that it waits for done; a step never is at once. */
+/* Opening may find all that it waits for done; a step never is at once. arg: counts the times that
+ * a deadline passed; else, a worker was met that had ended before it. */
 static int
 run_in_no_time(oct_world *world, void *arg) {
   oct_instance_config config = fixture_config(fixture_dense(), OCT_PARALLEL_DEFAULT);
@@ -182,7 +183,7 @@ run_in_no_time(oct_world *world, void *arg) {
   g_autoptr(oct_step_builder) builder = oct_step_builder_new();
   oct_event event;
   guint32 instance;
-  (void)arg;
+  guint *passed = arg;
   config.check_tags = FALSE;
   g_assert_true(oct_world_open(world, &config, &instance, &error));
   next(world, &event);
@@ -202,7 +203,10 @@ run_in_no_time(oct_world *world, void *arg) {
   g_assert_cmpint(event.kind, ==, opened ? OCT_EVENT_FAULT : OCT_EVENT_OPEN_FAILED);
   g_assert_cmpint(event.fault->severity, ==, OCT_SEVERITY_INSTANCE);
   g_test_message("%s", event.fault->message);
-  g_assert_nonnull(strstr(event.fault->message, "takes longer than"));
+  if (strstr(event.fault->message, "takes longer than") != NULL)
+    (*passed)++;
+  else
+    g_assert_nonnull(strstr(event.fault->message, "worker exited"));
   oct_world_close(world, instance);
   return 0;
 }
@@ -215,13 +219,40 @@ a_wait_beyond_its_deadline_is_a_fault(void) {
     g_test_skip(error->message);
     return;
   }
-  (void)oct_world_run(world, run_in_no_time, NULL);
+  guint passed = 0;
+  (void)oct_world_run(world, run_in_no_time, &passed);
+  g_assert_cmpuint(passed, ==, 1);
+  oct_world_free(world);
+}
+
+/* The opening behind a loss may still meet the worker that is about to end. */
+static int
+run_often(oct_world *world, void *arg) {
+  for (guint i = 0; i < 3; i++)
+    (void)run_in_no_time(world, arg);
+  return 0;
+}
+
+static void
+a_worker_ends_with_its_lost_instance(void) {
+  g_autoptr(GError) error = NULL;
+  oct_world *world = oct_backend_world_new("remote@cuda:deadline_ns=1,exit_on_loss=1", &error);
+  if (world == NULL) {
+    g_test_skip(error->message);
+    return;
+  }
+  guint passed = 0;
+  (void)oct_world_run(world, run_often, &passed);
+  g_assert_cmpuint(passed, >=, 2);
   oct_world_free(world);
 }
 
 int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
+  /* The first: a process that has used a GPU cannot start another that does. */
+  g_test_add_func("/cuda/world/a-worker-ends-with-its-lost-instance",
+                  a_worker_ends_with_its_lost_instance);
   g_test_add_func("/cuda/world/where-it-cannot-be-it-says-why", where_it_cannot_be_it_says_why);
   g_test_add_func("/cuda/world/wrong-options-are-refused", wrong_options_are_refused);
   g_test_add_func("/cuda/world/ranks-meet-before-any-goes-on", ranks_meet_before_any_goes_on);
