@@ -465,6 +465,9 @@ oct_front_note(oct_service *s, const oct_note *note) {
     oct_measures_step(s->measures, note->n);
     break;
   case OCT_NOTE_ENDED:
+    /* The engine cancels what no mask fits, and why waits beside its note. */
+    if (g->sampling.guided && !g->closed)
+      oct_guides_dispatch(s->guides);
     engine_ended(g, payload);
     oct_front_done(g);
     oct_generation_unref(g);

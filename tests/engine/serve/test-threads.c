@@ -314,6 +314,36 @@ test_hung(void) {
   tear_down(&f);
 }
 
+/* The engine's end and its cause come from two threads, in this order or that: it is the cause that
+ * the client gets. */
+static void
+test_nothing_fits(void) {
+  fixture f;
+  oct_engine_stats stats;
+  set_up(&f, real_mock());
+  for (guint i = 0; i < 100; i++)
+    serve_add(&f.rig, 0, "Hello");
+  start(&f);
+  for (guint i = 0; i < f.rig.asks->len; i++) {
+    serve_ask *a = f.rig.asks->pdata[i];
+    a->params.constraint = OCT_CONSTRAINT_REGEX;
+    a->params.constraint_text = "\\ud800";
+    serve_submit(a);
+    oct_bell_wait(f.bell);
+    oct_service_dispatch(f.rig.service); /* compiled: to the engine */
+    /* Most often both have come before the front looks. */
+    for (guint k = 0; k < 1000000; k++) {
+      oct_service_get_stats(f.rig.service, 0, &stats);
+      if (stats.ended[OCT_END_CANCELLED] > i)
+        break;
+    }
+    drain(&f);
+    g_assert_cmpuint(a->n_ends, ==, 1);
+    g_assert_cmpuint(oct_service_error_status(a->error), ==, 400);
+  }
+  tear_down(&f);
+}
+
 int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
@@ -326,5 +356,6 @@ main(int argc, char **argv) {
   g_test_add_func("/serve/threads/a-world-of-the-thread", test_worlds_of_the_thread);
   g_test_add_func("/serve/threads/clients-that-leave-disturb-nobody", test_gone);
   g_test_add_func("/serve/threads/a-hung-engine-is-stalled-and-its-clients-are-told", test_hung);
+  g_test_add_func("/serve/threads/what-nothing-fits-is-400", test_nothing_fits);
   return g_test_run();
 }
