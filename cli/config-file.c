@@ -65,7 +65,11 @@ add_flag(reader *r, const GOptionEntry *entry, const char *text, GError **error)
   }
   if (strcmp(value, "true") == 0)
     g_ptr_array_add(r->flags, g_strdup_printf("--%s", entry->long_name));
-  else if (strcmp(value, "false") != 0)
+  else if (strcmp(value, "false") == 0)
+    g_ptr_array_add(r->flags, g_str_has_prefix(entry->long_name, "no-")
+                                  ? g_strdup_printf("--%s", entry->long_name + strlen("no-"))
+                                  : g_strdup_printf("--no-%s", entry->long_name));
+  else
     return refuse(r, error, "%s is true or false, not \"%s\"", entry->long_name, value);
   return TRUE;
 }

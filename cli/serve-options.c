@@ -277,15 +277,60 @@ value_of_config(const GPtrArray *words) {
   return path;
 }
 
+/* What a switch and its opposite have in common. */
+static const char *
+stem(const char *name) {
+  return g_str_has_prefix(name, "no-") ? name + strlen("no-") : name;
+}
+
 static gboolean
 is_given(const GPtrArray *words, const char *flag) {
   g_autofree char *wanted = flag_name(flag);
   for (guint i = 1; i < words->len; i++) {
     g_autofree char *name = flag_name(g_ptr_array_index(words, i));
-    if (name != NULL && strcmp(name, wanted) == 0)
+    if (name != NULL && strcmp(stem(name), stem(wanted)) == 0)
       return TRUE;
   }
   return FALSE;
+}
+
+static const GOptionEntry *
+find_entry(const GOptionEntry *entries, const char *name) {
+  for (const GOptionEntry *e = entries; e->long_name != NULL; e++)
+    if (strcmp(e->long_name, name) == 0)
+      return e;
+  return NULL;
+}
+
+static gboolean
+is_switch(const GOptionEntry *entries, const char *name) {
+  const GOptionEntry *entry = find_entry(entries, name);
+  return entry != NULL && entry->arg == G_OPTION_ARG_NONE;
+}
+
+/* Of a switch and its opposite the last one counts, whatever the order of their table. Where the
+ * opposite has no entry of its own, it stands for the switch's absence. */
+static void
+settle_switches(GPtrArray *words, const GOptionEntry *entries) {
+  g_autoptr(GHashTable) settled = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
+  g_autoptr(GArray) switches = g_array_new(FALSE, FALSE, sizeof(guint));
+  for (guint i = 1; i < words->len && strcmp(g_ptr_array_index(words, i), "--") != 0; i++) {
+    const char *word = g_ptr_array_index(words, i);
+    g_autofree char *name = strchr(word, '=') == NULL ? flag_name(word) : NULL;
+    if (name == NULL)
+      continue;
+    if (is_switch(entries, name) || is_switch(entries, stem(name)))
+      g_array_append_val(switches, i);
+    else if (find_entry(entries, name) != NULL)
+      i++; /* its value, which may look like a flag */
+  }
+  for (guint k = switches->len; k-- > 0;) {
+    guint i = g_array_index(switches, guint, k);
+    const char *name = (const char *)g_ptr_array_index(words, i) + strlen("--");
+    gboolean last = g_hash_table_add(settled, g_strdup(stem(name)));
+    if (!last || !is_switch(entries, name))
+      g_free(g_ptr_array_steal_index(words, i));
+  }
 }
 
 /* Puts the file's flags in front, without those that the command line has. The model is kept apart:
@@ -368,6 +413,7 @@ static const char details[] =
     "of a model in Hugging Face's cache, or, with --backend mock or simgrid or --load-format\n"
     "dummy, a name of the zoo (octet model list). mock needs none.\n"
     "--backend: cpu (default), mock, simgrid (with --node), or any world with a real clock.\n"
+    "--no-FLAG turns off a flag without a value; of several the last counts.\n"
     "Flags of vLLM that cannot be honoured are refused by name. doc/operations.md says more.\n"
     "Exit status: 0 all that was taken was answered; 1 it could not start, the engine died, or\n"
     "requests were aborted; 2 wrong usage.\n\n";
@@ -411,6 +457,7 @@ oct_serve_options_parse(oct_serve_options *options, int argc, char **argv) {
   int status = check_refused(words);
   if (status == OCT_CLI_GO_ON)
     status = add_config(options, words, entries);
+  settle_switches(words, entries);
   if (status == OCT_CLI_GO_ON)
     status = parse_words(options, words, entries);
   if (status != OCT_CLI_GO_ON)

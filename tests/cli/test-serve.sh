@@ -49,6 +49,7 @@ config 'port: "80\n' "c.yaml:1: a quoted value ends" "an open quote is refused"
 config 'served-model-name:\n' "served-model-name has no value" "an empty list is refused"
 config 'port 8000\n' 'not "key: value"' "a line without a colon is refused"
 config 'port: 99999 # high\n' "--port: 99999" "values are taken without their comments"
+config 'stalled-after: false\n' "Cannot parse integer value" "a number is no switch"
 config 'config: a\n' "a file names no other" "a file names no other file"
 config 'ssl-keyfile: a\n' "there is no flag --ssl-keyfile" "keys that cannot be honoured as well"
 
@@ -145,6 +146,28 @@ has "$models" '"root":"smollm2-135m"' "also with its model"
 grep -q "GET /v1/models" "$work/err"
 is $? 1 "the access log is off"
 ends INT 0 "SIGINT ends it well"
+
+# --- switches and their opposites, in a file and behind it
+prefixes() { ask "$url/metrics" | sed -n 's/.*enable_prefix_caching="\([^"]*\)".*/\1/p'; }
+# switches YAML FLAGS PREFIX-CACHING LINES CLAIM
+switches() {
+  printf '%b' "$1" >"$work/c.yaml"
+  serve --backend mock --port 0 --config "$work/c.yaml" $2
+  is "$(prefixes)" "$3" "$5: prefix caching"
+  ask -o /dev/null "$url/livez"
+  is "$(grep -c 'GET /livez' "$work/err")" "$4" "$5: the access log"
+  kill -TERM $pid
+  wait $pid
+}
+off='enable-prefix-caching: false\ndisable-access-log: true\n'
+on='no-enable-prefix-caching: true\ndisable-access-log: false\n'
+switches "$off" "" False 0 "a file's false turns off"
+switches "$off" "--enable-prefix-caching --no-disable-access-log" True 1 "flags win over false"
+switches "$on" "--enable_prefix_caching --disable-access-log" True 0 "flags win over the opposite"
+switches "" "--no-enable-prefix-caching --disable-access-log --enable-prefix-caching \
+  --no-disable-access-log" True 1 "the last of two counts"
+refuses "the opposite of nothing" "--no-nonsense" --backend mock --no-nonsense
+refuses "a switch with a value" "--no-enable-log-requests=1" --backend mock --no-enable-log-requests=1
 
 # --- a model of the cache
 HF_HOME="$work/hf" serve org/tiny --backend mock --port 0
