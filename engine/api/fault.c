@@ -24,7 +24,7 @@ oct_api_refuse_error(oct_api_fault *fault, const char *param, GError *error) {
   guint status = oct_service_error_status(error);
   /* What failed inside is for the log, not for the client. */
   oct_api_refuse(fault, status, param, "%s", status == 500 ? "internal error" : error->message);
-  if (g_error_matches(error, OCT_ENGINE_ERROR, OCT_ENGINE_ERROR_TOO_LONG))
+  if (g_error_matches(error, OCT_SERVICE_ERROR, OCT_SERVICE_ERROR_TOO_LONG))
     fault->code = "context_length_exceeded";
   g_error_free(error);
   return FALSE;

@@ -176,6 +176,8 @@ refusal_code(const GError *why) {
     return OCT_SERVICE_ERROR_BUSY;
   if (g_error_matches(why, OCT_ENGINE_ERROR, OCT_ENGINE_ERROR_DOWN))
     return OCT_SERVICE_ERROR_DOWN;
+  if (g_error_matches(why, OCT_ENGINE_ERROR, OCT_ENGINE_ERROR_TOO_LONG))
+    return OCT_SERVICE_ERROR_TOO_LONG;
   return OCT_SERVICE_ERROR_INPUT;
 }
 

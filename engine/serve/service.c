@@ -25,7 +25,7 @@ oct_service_error_quark(void) {
 
 guint
 oct_service_error_status(const GError *error) {
-  static const guint own[] = {400, 429, 503, 500, 504, 499};
+  static const guint own[] = {400, 429, 503, 500, 504, 499, 400};
   static const guint engine[] = {500, 400, 400, 429, 503};
   if (error->domain == OCT_SERVICE_ERROR && (guint)error->code < G_N_ELEMENTS(own))
     return own[error->code];

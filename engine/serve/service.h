@@ -35,6 +35,7 @@ typedef enum oct_service_error {
   OCT_SERVICE_ERROR_FAILED,    /* the engine failed it, after retries; HTTP 500 */
   OCT_SERVICE_ERROR_TIMED_OUT, /* its deadline passed; HTTP 504 */
   OCT_SERVICE_ERROR_CANCELLED, /* oct_generation_cancel(); nobody is there to be answered: 499 */
+  OCT_SERVICE_ERROR_TOO_LONG,  /* prompt and max_tokens exceed the context or the memory; HTTP 400 */
 } oct_service_error;
 /* The HTTP status of any error that this header or the engine's and the text's give. */
 guint oct_service_error_status(const GError *error);

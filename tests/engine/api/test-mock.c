@@ -252,10 +252,39 @@ test_refused(void) {
   front_clear(&f);
 }
 
+/* Clients look at the code: to cut their history and ask again. */
+static void
+test_too_long(void) {
+  g_autofree char *text = g_strnfill(6000, 'a');
+  const struct {
+    const char *path, *before, *after;
+  } rows[] = {{"/v1/completions", "{'prompt':'", "'}"},
+              {"/v1/completions", "{'stream':true,'prompt':'", "'}"},
+              {"/v1/completions", "{'prompt':['a','", "']}"},
+              {"/v1/chat/completions", "{'messages':[{'role':'user','content':'", "'}]}"},
+              {"/v1/responses", "{'input':'", "'}"}};
+  const char *paths[G_N_ELEMENTS(rows)], *bodies[G_N_ELEMENTS(rows)];
+  for (guint i = 0; i < G_N_ELEMENTS(rows); i++) {
+    paths[i] = rows[i].path;
+    bodies[i] = g_strconcat(rows[i].before, text, rows[i].after, NULL);
+  }
+  front f;
+  run(&f, paths, bodies, G_N_ELEMENTS(rows));
+  for (guint i = 0; i < G_N_ELEMENTS(rows); i++) {
+    g_assert_cmpuint(f.asks[i].reply.status, ==, 400);
+    json_t *answer = json_loads(f.asks[i].reply.body, 0, NULL);
+    g_assert_cmpstr(rig_text(answer, "error.code"), ==, "context_length_exceeded");
+    json_decref(answer);
+    g_free((char *)bodies[i]);
+  }
+  front_clear(&f);
+}
+
 int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/api/mock/a-stream-says-what-the-whole-says", test_same);
   g_test_add_func("/api/mock/constraints-are-refused-by-field", test_refused);
+  g_test_add_func("/api/mock/what-is-too-long-has-its-code", test_too_long);
   return g_test_run();
 }
