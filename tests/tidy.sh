@@ -141,16 +141,19 @@ file_lines() {
   done
 }
 
-# A function body runs from the line that ends in ") {" to the next } in the first column.
+# A function body runs from the line that ends in ") {" to the next } in the first column; one within
+# a struct of CUDA code, where it is indented, to the next } that is indented so.
 function_lines() {
   sources 'c|h|cu|cuh' | tr '\n' '\0' | xargs -0 -r awk -v max="$function_max" '
-    FNR == 1 { start = 0 }
-    !start && /\) \{$/ && !/^#/ { start = FNR }
-    /^}/ {
+    FNR == 1 { start = 0; inside = 0 }
+    /struct [a-z_]+ \{$/ && FILENAME ~ /\.cuh?$/ { inside = 1 }
+    !start && /\) (const )?\{$/ && !/^#/ { start = FNR }
+    inside ? /^  }/ : /^}/ {
       n = FNR - start + 1
       if (start && n > max) print FILENAME ":" start ": a function of " n " lines, at most " max
       start = 0
-    }'
+    }
+    /^}/ { inside = 0 }'
 }
 
 line_columns() {

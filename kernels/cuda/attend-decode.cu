@@ -134,10 +134,10 @@ template <typename C, int D, int NT> struct decoder {
         best = fmaxf(best, __shfl_xor_sync(0xffffffffu, best, d));
       best = fmaxf(best, top[n][h]);
       float base = best == -INFINITY ? 0 : best;
-      keep[h] = exp2f(top[n][h] - base);
+      keep[h] = power2(top[n][h] - base);
       top[n][h] = best;
-      s[h] = exp2f(s[h] - base);
-      s[h + 2] = exp2f(s[h + 2] - base);
+      s[h] = power2(s[h] - base);
+      s[h + 2] = power2(s[h + 2] - base);
       sum[n][h] = sum[n][h] * keep[h] + s[h] + s[h + 2];
     }
     weights[0] = transpose8(pack<H>(s[0], s[1]));
@@ -249,37 +249,110 @@ read_context(decoder<C, D, NT> &d, const attend_args &a, const page_reader &page
   }
 }
 
-/* Joins the warps; writes the head's row, or the split's part of it. */
+/* What a block has of its heads once its warps are joined: rows of D in place of the first warp's,
+ * and top and sum of each head behind everything else. */
+template <int D>
+OCT_DEVICE float
+join_warps(const float *room, uint32_t heads, uint32_t h, uint32_t c, float *top, float *sum) {
+  const float *tops = room + WARPS * heads * D, *sums = tops + WARPS * heads;
+  float x = 0;
+  *top = -INFINITY;
+  *sum = 0;
+#pragma unroll
+  for (int w = 0; w < WARPS; w++)
+    *top = fmaxf(*top, tops[w * heads + h]);
+#pragma unroll
+  for (int w = 0; w < WARPS; w++) {
+    float factor = tops[w * heads + h] > -INFINITY ? exp2f(tops[w * heads + h] - *top) : 0;
+    *sum += sums[w * heads + h] * factor;
+    x += factor > 0 ? room[(w * heads + h) * D + c] * factor : 0;
+  }
+  return x;
+}
+
+/* A head's element, or a split's part of it, to memory. */
 template <int D>
 OCT_DEVICE void
-join_block(const attend_args &a, const float *room, uint32_t heads, uint32_t n, uint32_t first_head,
-           uint32_t seq, uint32_t split) {
-  const float *tops = room + WARPS * heads * D, *sums = tops + WARPS * heads;
-  uint32_t row = a.batch.seq_first[a.first_seq + seq];
+put_element(const attend_args &a, uint32_t seq, uint32_t head, uint32_t split, uint32_t c, float x,
+            float top, float sum) {
+  if (a.n_splits == 1 || a.in_cluster) {
+    float factor = finish_softmax(top, sum, a.sinks, head) * value_scale(a, head / a.group);
+    uint32_t row = a.batch.seq_first[a.first_seq + seq];
+    ((bf16 *)a.out)[row * a.out_stride + (size_t)head * D + c] = from_float<bf16>(x * factor);
+    return;
+  }
+  size_t part = ((size_t)seq * a.n_heads + head) * a.n_splits + split;
+  a.partial[part * D + c] = x;
+  if (c == 0) {
+    float *ends = a.partial + (size_t)a.n_seqs * a.n_heads * a.n_splits * D + 2 * part;
+    ends[0] = top;
+    ends[1] = sum;
+  }
+}
+
+OCT_DEVICE void
+cluster_barrier() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+#endif
+}
+
+/* A float in the shared memory of block `rank` of the cluster, at the place of *own in this one's.
+ */
+OCT_DEVICE float
+read_of_block(const float *own, uint32_t rank) {
+  float x = 0;
+#if __CUDA_ARCH__ >= 900
+  uint32_t at = (uint32_t)__cvta_generic_to_shared(own), there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
+  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x) : "r"(there) : "memory");
+#endif
+  return x;
+}
+
+/* Joins the splits that the blocks of a cluster have; each writes some of the elements. */
+template <int D>
+OCT_DEVICE void
+join_cluster(const attend_args &a, float *room, uint32_t heads, uint32_t n, uint32_t first_head,
+             uint32_t seq, uint32_t split) {
+  float *ends = room + WARPS * heads * (D + 2);
   for (uint32_t i = threadIdx.x; i < n * D; i += blockDim.x) {
-    uint32_t h = i / D, c = i % D, head = first_head + h;
-    float all = -INFINITY, total = 0, x = 0;
-#pragma unroll
-    for (int w = 0; w < WARPS; w++)
-      all = fmaxf(all, tops[w * heads + h]);
-#pragma unroll
-    for (int w = 0; w < WARPS; w++) {
-      float factor = tops[w * heads + h] > -INFINITY ? exp2f(tops[w * heads + h] - all) : 0;
-      total += sums[w * heads + h] * factor;
-      x += factor > 0 ? room[(w * heads + h) * D + c] * factor : 0;
+    float top, sum, x = join_warps<D>(room, heads, i / D, i % D, &top, &sum);
+    room[i] = x; /* nobody else reads this one */
+    if (i % D == 0) {
+      ends[2 * (i / D)] = top;
+      ends[2 * (i / D) + 1] = sum;
     }
-    if (a.n_splits == 1) {
-      float factor = finish_softmax(all, total, a.sinks, head) * value_scale(a, head / a.group);
-      ((bf16 *)a.out)[row * a.out_stride + (size_t)head * D + c] = from_float<bf16>(x * factor);
-      continue;
+  }
+  cluster_barrier();
+  for (uint32_t i = split * blockDim.x + threadIdx.x; i < n * D; i += a.n_splits * blockDim.x) {
+    uint32_t h = i / D;
+    float top = -INFINITY, sum = 0, x = 0;
+    for (uint32_t s = 0; s < a.n_splits; s++)
+      top = fmaxf(top, read_of_block(ends + 2 * h, s));
+    for (uint32_t s = 0; s < a.n_splits; s++) {
+      float one = read_of_block(ends + 2 * h, s);
+      if (one == -INFINITY)
+        continue;
+      sum += read_of_block(ends + 2 * h + 1, s) * exp2f(one - top);
+      x += read_of_block(room + i, s) * exp2f(one - top);
     }
-    size_t part = ((size_t)seq * a.n_heads + head) * a.n_splits + split;
-    a.partial[part * D + c] = x;
-    if (c == 0) {
-      float *ends = a.partial + (size_t)a.n_seqs * a.n_heads * a.n_splits * D + 2 * part;
-      ends[0] = all;
-      ends[1] = total;
-    }
+    put_element<D>(a, seq, first_head + h, 0, i % D, x, top, sum);
+  }
+  cluster_barrier(); /* the others may still read here */
+}
+
+template <int D>
+OCT_DEVICE void
+join_block(const attend_args &a, float *room, uint32_t heads, uint32_t n, uint32_t first_head,
+           uint32_t seq, uint32_t split) {
+  if (a.in_cluster) {
+    join_cluster<D>(a, room, heads, n, first_head, seq, split);
+    return;
+  }
+  for (uint32_t i = threadIdx.x; i < n * D; i += blockDim.x) {
+    float top, sum, x = join_warps<D>(room, heads, i / D, i % D, &top, &sum);
+    put_element<D>(a, seq, first_head + i / D, split, i % D, x, top, sum);
   }
 }
 
@@ -373,9 +446,13 @@ template <typename C, int D, int NT>
 static int
 launch_decode(const oct_cuda_queue *queue, const attend_args &a) {
   dim3 grid(a.n_splits, a.kv.n_heads * ceil_div(a.group, 8 * NT), a.n_seqs);
-  size_t shared = (size_t)WARPS * 8 * NT * (D + 2) * sizeof(float);
-  int error = launch_large(queue, attend_decode<C, D, NT>, grid, dim3(32 * WARPS), shared, a);
-  if (error == OCT_CUDA_OK && a.n_splits > 1)
+  size_t shared = ((size_t)WARPS * 8 * NT * (D + 2) + 2 * 8 * NT) * sizeof(float);
+  uint32_t cluster = a.in_cluster ? a.n_splits : 1;
+  int error = allow_large(queue, attend_decode<C, D, NT>, cluster, shared);
+  if (error == OCT_CUDA_OK)
+    error =
+        launch_cluster(queue, attend_decode<C, D, NT>, cluster, grid, dim3(32 * WARPS), shared, a);
+  if (error == OCT_CUDA_OK && a.n_splits > 1 && !a.in_cluster)
     error = oct_attend_join(queue, a);
   return error;
 }

@@ -232,13 +232,13 @@ template <int D> struct consumer {
       best = fmaxf(best, __shfl_xor_sync(0xffffffffu, best, 2)) * scale;
       best = fmaxf(best, top[r]);
       float base = best == -INFINITY ? 0 : best, total = 0;
-      keep[r] = exp2f(top[r] - base);
+      keep[r] = power2(top[r] - base);
       top[r] = best;
 #pragma unroll
       for (int j = 0; j < KEYS / 8; j++)
 #pragma unroll
         for (int i = 4 * j + 2 * r; i < 4 * j + 2 * r + 2; i++) {
-          scores[i] = exp2f(fmaf(scores[i], scale, -base));
+          scores[i] = power2(fmaf(scores[i], scale, -base));
           total += scores[i];
         }
       sum[r] = sum[r] * keep[r] + total;

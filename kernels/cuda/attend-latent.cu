@@ -106,13 +106,13 @@ struct latent_consumer {
         }
       best = fmaxf(best, __shfl_xor_sync(0xffffffffu, best, 1));
       best = fmaxf(best, __shfl_xor_sync(0xffffffffu, best, 2));
-      float keep = exp2f(top[h] - best);
+      float keep = power2(top[h] - best);
       top[h] = best;
 #pragma unroll
       for (int k = 0; k < 4; k++) {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-          s[k][i] = exp2f(s[k][i] - best);
+          s[k][i] = power2(s[k][i] - best);
           total += s[k][i];
         }
         weights[k][h][0] = pack<bf16>(s[k][0], s[k][1]);

@@ -116,14 +116,14 @@ template <typename C, int DP, int KEYS> struct prefiller {
         best = fmaxf(best, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
       best = fmaxf(best, __shfl_xor_sync(0xffffffffu, best, 1));
       best = fmaxf(best, __shfl_xor_sync(0xffffffffu, best, 2));
-      float base = best == -INFINITY ? 0 : best, keep = exp2f(top[r] - base);
+      float base = best == -INFINITY ? 0 : best, keep = power2(top[r] - base);
       top[r] = best;
       sum[r] *= keep;
 #pragma unroll
       for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
         for (int i = 2 * r; i < 2 * r + 2; i++) {
-          s[n][i] = exp2f(s[n][i] - base);
+          s[n][i] = power2(s[n][i] - base);
           sum[r] += s[n][i];
         }
 #pragma unroll

@@ -6,6 +6,7 @@
 #define BLOCK_KEYS       128
 #define FIXED_SPLIT_KEYS 1024
 #define SPLITS_MAX       128
+#define CLUSTER_MAX      16 /* splits that a cluster of blocks can have */
 
 static attend_args
 make_args(const oct_cuda_attention *c) {
@@ -55,6 +56,10 @@ choose_splits(const oct_cuda_queue *queue, uint32_t max_context, uint32_t window
       a->n_splits = s;
     least = time < least ? time : least;
   }
+  /* With a block a multiprocessor at most, those of a sequence and head join without a second
+   * kernel; where they share multiprocessors, clusters spread too unevenly to pay. */
+  a->in_cluster = !is_latent && a->n_splits > 1 && a->n_splits <= CLUSTER_MAX &&
+                  pairs * a->n_splits <= queue->sm_count && queue->capability >= 90;
 }
 
 /* The batch in two parts: sequences of one token, and others. */
@@ -95,7 +100,7 @@ make_plan(const oct_cuda_queue *queue, const oct_cuda_attention *c) {
 size_t
 oct_cuda_attention_workspace(const oct_cuda_queue *queue, const oct_cuda_attention *call) {
   attend_plan plan = make_plan(queue, call);
-  if (plan.decode.n_seqs == 0 || plan.decode.n_splits == 1)
+  if (plan.decode.n_seqs == 0 || plan.decode.n_splits == 1 || plan.decode.in_cluster)
     return 0;
   return (size_t)plan.decode.n_seqs * call->n_heads * plan.decode.n_splits * (call->kv.width + 2) *
          sizeof(float);

@@ -24,6 +24,7 @@ struct attend_args {
   uint32_t first_seq;   /* sequences [first_seq, first_seq + n_seqs) are this launch's */
   uint32_t n_seqs;
   uint32_t n_splits, chunk; /* chunk 0: the context is cut evenly */
+  bool in_cluster;          /* the blocks of all splits join them through shared memory */
   float *partial; /* [seq, head, split, value_width] then [seq, head, split, 2] of top and sum */
 };
 
@@ -55,6 +56,14 @@ OCT_DEVICE const char *
 key_row(const page_reader &r, uint32_t position) {
   return r.base + r.pages[position >> r.shift] * r.page_bytes + r.head_bytes +
          (position & r.mask) * r.row_bytes;
+}
+
+/* 2^x; what is no normal number becomes 0. */
+OCT_DEVICE float
+power2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 
 /* A raw product to a score in base 2: `scale` has log2(e) in it unless there is a cap. */

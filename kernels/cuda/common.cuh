@@ -143,39 +143,61 @@ admit_successor() {
 #endif
 }
 
+/* `cluster` blocks along x share their shared memory; 1 = none. */
 template <typename... P, typename... A>
 static inline int
-launch(const oct_cuda_queue *queue, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
-       A... args) {
+launch_cluster(const oct_cuda_queue *queue, void (*kernel)(P...), uint32_t cluster, dim3 grid,
+               dim3 block, size_t shared, A... args) {
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared;
   config.stream = queue->stream;
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = (queue->flags & OCT_CUDA_OVERLAP) != 0 && queue->capability >= 90 ? 1 : 0;
+  cudaLaunchAttribute attributes[2] = {};
+  if ((queue->flags & OCT_CUDA_OVERLAP) != 0 && queue->capability >= 90) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (cluster > 1) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+    attributes[config.numAttrs].val.clusterDim.x = cluster;
+    attributes[config.numAttrs].val.clusterDim.y = 1;
+    attributes[config.numAttrs++].val.clusterDim.z = 1;
+  }
+  config.attrs = attributes;
   return (int)cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...);
 }
 
-/* A kernel with more shared memory than 48 KiB. The attribute is the function's, and setting it
- * again changes nothing. */
+template <typename... P, typename... A>
+static inline int
+launch(const oct_cuda_queue *queue, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
+       A... args) {
+  return launch_cluster(queue, kernel, 1, grid, block, shared, args...);
+}
+
+/* Lets a kernel have more shared memory than 48 KiB, and clusters of more blocks than 8. The
+ * attributes are the function's, and setting them again changes nothing. */
+template <typename... P>
+static inline int
+allow_large(const oct_cuda_queue *queue, void (*kernel)(P...), uint32_t cluster, size_t shared) {
+  const void *function = reinterpret_cast<const void *>(kernel);
+  cudaError_t error = cudaSuccess;
+  if (shared > queue->shared_bytes)
+    return OCT_CUDA_UNSUPPORTED;
+  if (shared > 48 * 1024)
+    error =
+        cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+  if (error == cudaSuccess && cluster > 8)
+    error = cudaFuncSetAttribute(function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+  return (int)error;
+}
+
 template <typename... P, typename... A>
 static inline int
 launch_large(const oct_cuda_queue *queue, void (*kernel)(P...), dim3 grid, dim3 block,
              size_t shared, A... args) {
-  if (shared > queue->shared_bytes)
-    return OCT_CUDA_UNSUPPORTED;
-  if (shared > 48 * 1024) {
-    cudaError_t error =
-        cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel),
-                             cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-    if (error != cudaSuccess)
-      return (int)error;
-  }
-  return launch(queue, kernel, grid, block, shared, args...);
+  int error = allow_large(queue, kernel, 1, shared);
+  return error != OCT_CUDA_OK ? error : launch(queue, kernel, grid, block, shared, args...);
 }
 
 static inline bool

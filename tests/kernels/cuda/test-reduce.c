@@ -1,4 +1,5 @@
-/* All-reduce over peers' memory, ranks being streams of one GPU. */
+/* All-reduce over peers' memory, ranks being streams of one GPU: kernels of all of them have to run
+ * at a time, which a tool that makes launches wait for each other prevents. */
 #include "tests/kernels/cuda/device.h"
 
 #include <string.h>
