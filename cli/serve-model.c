@@ -17,7 +17,6 @@ typedef struct maker {
   oct_setup_options setup;
   char *description; /* of the world, owned; NULL: cpu with plain options */
   gboolean is_cpu, is_mock, is_simgrid;
-  gboolean imitates; /* the world needs no weights */
   oct_serve_told told;
   void *user;
 } maker;
@@ -43,14 +42,14 @@ is_in_zoo(const char *name) {
 static gboolean
 needs_no_files(const maker *m) {
   const char *format = m->options->load_format;
-  return m->imitates || (format != NULL && strcmp(format, "dummy") == 0);
+  return m->model->imitates || (format != NULL && strcmp(format, "dummy") == 0);
 }
 
 static gboolean
 find_model(maker *m, GError **error) {
   oct_serve_model *model = m->model;
   const char *asked = m->setup.model;
-  if (asked == NULL && (!m->imitates || m->is_simgrid))
+  if (asked == NULL && (!m->model->imitates || m->is_simgrid))
     return refuse(error, "which model? (MODEL; --backend mock needs none)");
   model->name = g_strdup(asked != NULL ? asked : "mock");
   asked = asked != NULL ? asked : OCT_SERVE_MOCK_MODEL;
@@ -92,7 +91,7 @@ choose_backend(maker *m) {
   /* The innermost world is what computes. A mock with options has a real clock unless it says. */
   const char *inner = text != NULL && strrchr(text, '@') != NULL ? strrchr(text, '@') + 1 : text;
   gboolean mock = inner != NULL && (strcmp(inner, "mock") == 0 || g_str_has_prefix(inner, "mock:"));
-  m->imitates =
+  m->model->imitates =
       m->is_mock || m->is_simgrid || mock || (inner != NULL && g_str_has_prefix(inner, "simgrid:"));
   if (mock && strstr(inner, "clock=") == NULL)
     m->description =

@@ -19,6 +19,7 @@ typedef struct oct_serve_model {
   gboolean has_setup;
   char *world_text; /* what the world is made from, for the log */
   oct_world *world;
+  gboolean imitates;  /* the world needs no weights, and makes its tokens up */
   gboolean on_thread; /* no world yet: SimGrid's is made from world_text on the engines' thread */
   oct_tokenizer *tokenizer;    /* NULL: token ids only */
   gboolean bytes;              /* each byte is a token: the model has no tokenizer */

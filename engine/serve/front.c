@@ -187,12 +187,20 @@ oct_front_compiled(oct_generation *g, GError *error) {
   oct_front_done(g);
 }
 
-/* The rest of the context where nobody said how much. */
+/* The rest of the context where nobody said how much. What is made up has about imagined_tokens
+ * then: the same number for the same prompt. */
 static void
 size_output(oct_generation *g) {
   guint32 context = g->service->config.engine.max_model_len;
-  if (g->sampling.max_tokens == 0)
+  guint32 imagined = g->service->config.imagined_tokens;
+  if (g->sampling.max_tokens == 0) {
     g->sampling.max_tokens = context > g->prompt->len ? context - g->prompt->len : 1;
+    guint64 hash = imagined;
+    for (guint i = 0; i < g->prompt->len && imagined > 0; i++)
+      hash = oct_mix64(hash ^ g_array_index(g->prompt, guint32, i));
+    if (imagined > 0 && !g->sampling.ignore_eos)
+      g->sampling.oracle_tokens = 1 + (guint32)(hash % (2 * imagined));
+  }
   if (g->sampling.pooling == OCT_POOLING_NONE)
     return;
   g->sampling.max_tokens = 1;

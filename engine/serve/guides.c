@@ -299,6 +299,31 @@ only_ends(oct_guides *s) {
       s->mask[ends[i] / 32] |= 1u << ends[i] % 32;
 }
 
+/* Of what may come, only what ends: the text, or else a string, an object, a list. As it is where
+ * nothing of that may come. */
+static void
+only_closes(oct_guides *s) {
+  static const char closers[] = "\"}]";
+  guint n;
+  const guint32 *ends = oct_tokenizer_ends(s->tokenizer, &n);
+  for (guint i = 0; i < n; i++)
+    if (ends[i] < s->vocab_size && (s->mask[ends[i] / 32] >> ends[i] % 32 & 1) != 0) {
+      only_ends(s);
+      return;
+    }
+  for (const char *closer = closers; *closer != '\0'; closer++) {
+    g_autoptr(GArray) ids = g_array_new(FALSE, FALSE, sizeof(guint32));
+    if (!oct_tokenizer_encode(s->tokenizer, closer, 1, ids, NULL) || ids->len != 1)
+      continue;
+    guint32 id = g_array_index(ids, guint32, 0);
+    if (id >= s->vocab_size || (s->mask[id / 32] >> id % 32 & 1) == 0)
+      continue;
+    memset(s->mask, 0, s->n_words * sizeof(guint64));
+    s->mask[id / 32] |= 1u << id % 32;
+    return;
+  }
+}
+
 static void
 answer_mask(oct_guides *s, oct_generation *g, guint32 choice, guint32 n_output) {
   struct oct_guided *guided = g->guided;
@@ -311,6 +336,9 @@ answer_mask(oct_guides *s, oct_generation *g, guint32 choice, guint32 n_output) 
     fail(s, g, error);
     return;
   }
+  guint32 imagined = s->service->config.imagined_tokens;
+  if (imagined > 0 && n_output >= imagined && !g->sampling.ignore_eos)
+    only_closes(s);
   oct_guide_answer answer = {.generation = oct_generation_ref(g),
                              .choice = choice,
                              .n_output = n_output,

@@ -35,7 +35,7 @@ typedef enum oct_service_error {
   OCT_SERVICE_ERROR_FAILED,    /* the engine failed it, after retries; HTTP 500 */
   OCT_SERVICE_ERROR_TIMED_OUT, /* its deadline passed; HTTP 504 */
   OCT_SERVICE_ERROR_CANCELLED, /* oct_generation_cancel(); nobody is there to be answered: 499 */
-  OCT_SERVICE_ERROR_TOO_LONG,  /* prompt and max_tokens exceed the context or the memory; HTTP 400 */
+  OCT_SERVICE_ERROR_TOO_LONG, /* prompt and max_tokens exceed the context or the memory; HTTP 400 */
 } oct_service_error;
 /* The HTTP status of any error that this header or the engine's and the text's give. */
 guint oct_service_error_status(const GError *error);
@@ -186,6 +186,10 @@ typedef struct oct_service_config {
   gint64 stall_ns;         /* … stalled. 0 = 30 s */
   const char *model_name;  /* label of metrics; copied */
   guint64 seed;            /* of the hashes in the record */
+  /* For worlds that make their tokens up, and would never end: an answer whose request does not say
+   * how long it may be has about so many tokens, and text that must fit a constraint is brought to
+   * its end after so many. 0: answers end by themselves. */
+  guint32 imagined_tokens;
 
   /* A line for each generation that has ended: request id, outcome, tokens, phases. NULL: none. */
   void (*log)(void *user, const char *line);

@@ -191,6 +191,48 @@ test_others_go_on(void) {
   g_assert_cmpint(ended[1], <=, ended[0] + 10 * MS);
 }
 
+/* Words without end are brought to one, whatever must be around them; so are answers that nobody
+ * gave a length, but not those that are asked to go on. */
+static void
+test_imagined(void) {
+  static const char *const schemas[] = {
+      "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"string\"},\"b\":{\"type\":\"array\","
+      "\"items\":{\"type\":\"string\",\"minLength\":30}}},\"required\":[\"a\",\"b\"]}",
+      "{\"type\":\"array\",\"items\":{\"type\":\"array\",\"items\":{\"type\":\"string\"},"
+      "\"minItems\":3},\"minItems\":2}",
+      "{\"type\":\"object\",\"additionalProperties\":{\"type\":\"string\"}}"};
+  serve_rig r;
+  serve_rig_init(&r, oct_mock_world_new(NULL, NULL));
+  r.config.imagined_tokens = 20;
+  for (guint i = 0; i < 24; i++) {
+    serve_ask *a = serve_add(&r, i, i % 2 == 0 ? "Tell me" : "Tell me more");
+    constrain(a, OCT_CONSTRAINT_SCHEMA, schemas[i % 3]);
+    if (i >= 12)
+      constrain(a, OCT_CONSTRAINT_JSON, NULL);
+  }
+  serve_ask *free = serve_add(&r, 0, "Hello"), *same = serve_add(&r, 9 * MS, "Hello");
+  serve_ask *on = serve_add(&r, 0, "Hello"), *said = serve_add(&r, 0, "Hello");
+  free->params.sampling.max_tokens = same->params.sampling.max_tokens = 0;
+  on->params.sampling.max_tokens = 0;
+  on->params.sampling.ignore_eos = TRUE;
+  said->params.sampling.max_tokens = 200;
+  serve_run(&r);
+  for (guint i = 0; i < 24; i++) {
+    const serve_ask *a = r.asks->pdata[i];
+    g_assert_no_error(a->error);
+    g_assert_cmpint(a->choices[0].finish.reason, ==, OCT_FINISH_STOP);
+    json_t *value = json_loads(a->choices[0].text->str, 0, NULL);
+    g_assert_nonnull(value);
+    json_decref(value);
+  }
+  g_assert_cmpint(free->choices[0].finish.reason, ==, OCT_FINISH_STOP);
+  g_assert_cmpuint(free->choices[0].ids->len, <=, 40);
+  g_assert_cmpuint(same->choices[0].ids->len, ==, free->choices[0].ids->len);
+  g_assert_cmpint(on->choices[0].finish.reason, ==, OCT_FINISH_LENGTH);
+  g_assert_cmpuint(said->choices[0].ids->len, ==, 200);
+  serve_rig_clear(&r);
+}
+
 int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
@@ -201,5 +243,6 @@ main(int argc, char **argv) {
   g_test_add_func("/serve/guided/whole-and-asked-to-go-on", test_ignore_eos);
   g_test_add_func("/serve/guided/more-than-are-kept", test_many);
   g_test_add_func("/serve/guided/others-go-on", test_others_go_on);
+  g_test_add_func("/serve/guided/what-is-made-up-ends", test_imagined);
   return g_test_run();
 }
