@@ -19,11 +19,12 @@
 #include "cli/serve-loop.h"
 #include "cli/serve-model.h"
 #include "cli/serve-options.h"
+#include "cli/serve-output.h"
 #include "engine/base/error.h"
 #include "sim/replay/metrics.h"
-#include "traces/write.h"
 
 #define COMMAND         "serve"
+#define IMAGINED_TOKENS 32
 #define S               G_GINT64_CONSTANT(1000000000)
 #define DEFAULT_HOST    "127.0.0.1"
 #define DEFAULT_PORT    8000
@@ -40,9 +41,7 @@ typedef struct serving {
   oct_budget *budget;
   oct_http_server *server;
   GPtrArray *keys; /* of char *, owned */
-  oct_trace_writer *recorder;
-  guint64 n_recorded;
-  GError *record_error; /* the first; later rows are not written */
+  oct_serve_output *output;
   gint64 started_ns, told_ns;
   guint16 port;
   struct {
@@ -69,8 +68,12 @@ unix_s(void *clock) {
 
 static void
 say(void *user, const char *line) {
-  (void)user;
-  fprintf(stderr, "octet: %s\n", line);
+  oct_serve_output_say(((serving *)user)->output, line);
+}
+
+static void
+flush(void *user) {
+  oct_serve_output_flush(((serving *)user)->output);
 }
 
 /* A phase of the start, with the time since the one before. */
@@ -78,7 +81,9 @@ static void
 tell(void *user, const char *phase, const char *what) {
   serving *s = user;
   gint64 at = now_ns(NULL);
-  fprintf(stderr, "octet: %-9s %7.1f ms  %s\n", phase, (double)(at - s->told_ns) / 1e6, what);
+  g_autofree char *line =
+      g_strdup_printf("%-9s %7.1f ms  %s", phase, (double)(at - s->told_ns) / 1e6, what);
+  say(s, line);
   s->told_ns = at;
 }
 
@@ -190,34 +195,12 @@ gather_keys(serving *s, GError **error) {
   return read_key_file(s, error);
 }
 
-/* --- recording -------------------------------------------------------------------------------- */
+/* --- what is written ---------------------------------------------------------------------------
+ */
 
 static void
 record(void *user, const oct_service_row *row) {
-  serving *s = user;
-  const oct_trace_request request = {
-      .arrival_ns = row->arrival_ns,
-      .input_tokens = row->input_tokens,
-      .output_tokens = row->output_tokens,
-      .max_tokens = row->max_tokens,
-      .block_size = row->block_size,
-      .n_hash_ids = row->n_hash_ids,
-      .hash_ids = row->hash_ids,
-      .n_output_hash_ids = row->n_output_hash_ids,
-      .output_hash_ids = row->output_hash_ids,
-      .priority = row->priority,
-      .index = s->n_recorded,
-      .class_name = "",
-  };
-  if (s->record_error != NULL)
-    return;
-  if (!oct_trace_writer_write(s->recorder, &request, &s->record_error)) {
-    g_autofree char *line =
-        g_strdup_printf("record: %s; nothing more is recorded", s->record_error->message);
-    say(NULL, line);
-    return;
-  }
-  s->n_recorded++;
+  oct_serve_output_row(((serving *)user)->output, row);
 }
 
 /* --- parts ------------------------------------------------------------------------------------ */
@@ -231,11 +214,6 @@ make_world(void *user, GError **error) {
 static gboolean
 start_service(serving *s, GError **error) {
   const oct_setup *setup = &s->model.setup;
-  if (s->options.record != NULL) {
-    s->recorder = oct_trace_writer_open(s->options.record, NULL, error);
-    if (s->recorder == NULL)
-      return FALSE;
-  }
   const oct_service_config config = {
       .world = s->model.world,
       .make_world = s->model.on_thread ? make_world : NULL,
@@ -250,9 +228,10 @@ start_service(serving *s, GError **error) {
       .model_name = served_name(s),
       /* Without --seed, answers to requests without one differ from run to run, and the hashes of
        * a record say nothing to who has not seen the texts. */
+      .imagined_tokens = s->model.imitates ? IMAGINED_TOKENS : 0,
       .seed = s->model.seeded ? setup->options.seed : s->random.seed,
       .log = s->options.log_requests ? say : NULL,
-      .record = s->recorder != NULL ? record : NULL,
+      .record = oct_serve_output_records(s->output) ? record : NULL,
   };
   s->service = oct_service_new(&config, error);
   return s->service != NULL && oct_service_start(s->service, error);
@@ -262,6 +241,7 @@ static void
 write_metrics(void *user, GString *out) {
   const serving *s = user;
   oct_http_server_write_metrics(s->server, out);
+  oct_serve_output_write_metrics(s->output, out);
 }
 
 static gboolean
@@ -356,7 +336,7 @@ start_server(serving *s, GError **error) {
   if (o->uds != NULL)
     return oct_http_server_listen_unix(s->server, o->uds, error);
   if (!is_loopback(host) && s->keys->len == 0)
-    say(NULL, "warning: whoever reaches this address may use the model: there is no --api-key");
+    say(s, "warning: whoever reaches this address may use the model: there is no --api-key");
   guint16 port = o->port >= 0 ? (guint16)o->port : DEFAULT_PORT;
   return oct_http_server_listen(s->server, host, port, &s->port, error);
 }
@@ -367,11 +347,12 @@ static gboolean
 start(serving *s, GError **error) {
   s->started_ns = s->told_ns = now_ns(NULL);
   set_limits();
-  if (!gather_keys(s, error) || !open_descriptors(s, error) ||
+  s->output = oct_serve_output_open(s->options.record, error);
+  if (s->output == NULL || !gather_keys(s, error) || !open_descriptors(s, error) ||
       !oct_serve_model_open(&s->model, &s->options, tell, s, error))
     return FALSE;
   for (guint i = 0; i < s->model.setup.warnings->len; i++)
-    say(NULL, g_ptr_array_index(s->model.setup.warnings, i));
+    say(s, g_ptr_array_index(s->model.setup.warnings, i));
   tell(s, "backend", s->model.world_text);
   if (!start_service(s, error) || !make_api(s, error) || !start_server(s, error))
     return FALSE;
@@ -392,28 +373,27 @@ run(serving *s) {
       .now_ns = now_ns,
       .uds = s->options.uds,
       .say = say,
+      .flush = flush,
       .ready = say_ready,
       .user = s,
   };
   return oct_serve_loop_run(&loop);
 }
 
-/* In the order in which they hold on to each other. FALSE with *error: the record is not whole. */
+/* In the order in which they hold on to each other. *error: the record is not whole. FALSE: a
+ * writer hangs. */
 static gboolean
 end(serving *s, GError **error) {
-  gboolean good = TRUE;
   oct_http_server_free(s->server);
   oct_service_free(s->service);
   oct_api_free(s->api);
   oct_budget_free(s->budget);
   oct_serve_model_clear(&s->model);
-  if (s->recorder != NULL)
-    good = oct_trace_writer_close(s->recorder, error);
+  gboolean good = oct_serve_output_close(s->output, error);
   if (s->notify_fd >= 0)
     close(s->notify_fd);
   if (s->signal_fd >= 0)
     close(s->signal_fd);
-  g_clear_error(&s->record_error);
   g_clear_pointer(&s->keys, g_ptr_array_unref);
   oct_serve_options_clear(&s->options);
   return good;
@@ -427,19 +407,21 @@ oct_cmd_serve(int argc, char **argv) {
   if (status != OCT_CLI_GO_ON)
     return status;
   status = OCT_EXIT_OK;
-  if (!start(&s, &error)) {
-    if (g_error_matches(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION)) {
-      status = oct_cli_refuse(COMMAND, "%s", error->message);
-      g_clear_error(&error);
-    } else {
-      status = oct_cli_fail(COMMAND, g_steal_pointer(&error));
-    }
-    (void)!end(&s, NULL);
-    return status;
-  }
-  if (!run(&s))
+  gboolean refused = FALSE;
+  GError *why = NULL; /* it did not start */
+  if (!start(&s, &why))
+    refused = g_error_matches(why, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION);
+  else if (!run(&s))
     status = OCT_EXIT_FAILED;
   if (!end(&s, &error))
-    status = oct_cli_fail(COMMAND, error);
+    _exit(OCT_EXIT_FAILED); /* what is left of files would be written, and hang as well */
+  if (refused)
+    status = oct_cli_refuse(COMMAND, "%s", why->message);
+  else if (why != NULL)
+    status = oct_cli_fail(COMMAND, g_steal_pointer(&why));
+  else if (error != NULL)
+    status = oct_cli_fail(COMMAND, g_steal_pointer(&error));
+  g_clear_error(&why);
+  g_clear_error(&error);
   return status;
 }

@@ -86,6 +86,7 @@ on_signal(state *s) {
     return;
   }
   say(s, "%s again: exits", name);
+  s->loop->flush(s->loop->user);
   if (s->loop->uds != NULL)
     (void)unlink(s->loop->uds);
   _exit(OCT_EXIT_FAILED);
@@ -132,6 +133,7 @@ move(state *s) {
     s->stage = STOPPED;
   if (s->stage == STOPPING && at >= s->since_ns + STOP_NS) {
     say(s, "an engine does not let go of its device: exits without it");
+    l->flush(l->user);
     _exit(OCT_EXIT_FAILED);
   }
 }

@@ -22,6 +22,7 @@ typedef struct oct_serve_loop {
   /* A line for the operator; `ready` once, when requests are computed. */
   void (*say)(void *user, const char *line);
   void (*ready)(void *user);
+  void (*flush)(void *user); /* before an exit at once: what was said last is to be seen */
   void *user;
 } oct_serve_loop;
 

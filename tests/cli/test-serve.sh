@@ -167,7 +167,8 @@ switches "$on" "--enable_prefix_caching --disable-access-log" True 0 "flags win 
 switches "" "--no-enable-prefix-caching --disable-access-log --enable-prefix-caching \
   --no-disable-access-log" True 1 "the last of two counts"
 refuses "the opposite of nothing" "--no-nonsense" --backend mock --no-nonsense
-refuses "a switch with a value" "--no-enable-log-requests=1" --backend mock --no-enable-log-requests=1
+refuses "a switch with a value" "no-disable-access-log" --backend mock \
+  --no-disable-access-log=1
 
 # --- a model of the cache
 HF_HOME="$work/hf" serve org/tiny --backend mock --port 0
@@ -234,6 +235,45 @@ ends TERM 1 "a second signal does not wait for streams"
 [ ! -e "$work/socket" ]
 ok $? "and removes the socket"
 wait $client
+
+# --- logs and records that are not taken
+answers() { # N: so many requests of two tokens, each answered with 200
+  short='{"prompt":"hi","max_tokens":2,"ignore_eos":true}'
+  ask -o /dev/null -w '%{http_code}\n' "$url/v1/completions?[1-$1]" -H "$json" -d "$short" |
+    grep -c 200
+}
+metric() { ask "$url/metrics" | sed -n "s/^$1 //p"; }
+serve --backend mock --port 0 --record /dev/full
+is "$(answers 300)" 300 "a record on a full disk holds up nobody"
+until_true '[ "$(metric octet:record_rows_dropped_total)" -gt 0 ]'
+ok $? "what is not recorded is counted"
+until_true 'grep -q "record: .*nothing more is recorded" "$work/err"'
+ok $? "and said"
+ends TERM 1 "a record that is not whole is a failure"
+
+# A server whose pipes are held by a process that reads nothing.
+mkfifo "$work/pipe" "$work/rows"
+sleep 600 <"$work/pipe" &
+holder=$!
+sleep 600 <"$work/rows" &
+pids="$pids $holder $!"
+"$octet" serve --backend mock --port 0 --record "$work/rows" >"$work/out" 2>"$work/pipe" &
+pid=$!
+pids="$pids $pid"
+until_true 'grep -q serving "$work/out"'
+url=$(sed -n 's/.* on \(http[^ ]*\) .*/\1/p' "$work/out")
+path=$(printf '%1800s' '' | tr ' ' a)
+is "$(ask -o /dev/null -w '%{http_code}\n' "$url/$path?[1-9000]" | grep -c 404)" 9000 \
+  "a log that nobody reads holds up nobody"
+[ "$(metric octet:log_lines_dropped_total)" -gt 0 ]
+ok $? "lines that are dropped are counted"
+is "$(answers 300)" 300 "nor does a record that nobody reads"
+is "$(code "$url/livez")" 200 "and the server lives"
+ends TERM 1 "it ends in time, with failure"
+serve --backend mock --port 0 --record "$work/no/such/place"
+wait $pid
+is $? 1 "a record that cannot be opened fails at once"
+has "$(cat "$work/err")" "cannot write" "and says why"
 
 # --- an engine that hangs does not hold up health
 serve --backend "fault:script=hang/3@mock" --port 0 --stalled-after 1
