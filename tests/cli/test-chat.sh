@@ -59,6 +59,10 @@ wait "$server"
 # A model of its own.
 printf 'Hello\n' | "$octet" chat smollm2-135m --backend mock:fixed_ns=1000000,clock=real \
   --max-tokens 8 >"$work/stdout" 2>"$work/stderr"
+is "$?" 0 "a model of its own is started and asked"
+[ -s "$work/stdout" ]
+ok $? "and answers"
+printf 'Hello\n' | "$octet" chat smollm2-135m --backend cpu >"$work/stdout" 2>"$work/stderr"
 is "$?" 1 "a server that does not start is told"
 has "$(cat "$work/stderr")" "weights" "in its own words"
 done_testing
