@@ -332,10 +332,6 @@ check_float(const checker *c, guint32 i, const char *field, float value, float l
                 (double)low, (double)high);
 }
 
-/* Far beyond any useful value, and no product with a logit overflows. */
-#define TEMPERATURE_MAX 1e6f
-#define PENALTY_MAX     1e6f
-
 static gboolean
 check_biases(const checker *c, guint32 i, const oct_slot_open *o) {
   if (o->n_biases == 0) {
@@ -377,12 +373,15 @@ check_open(const checker *c, guint32 i, const oct_slot_open *o, slot_set *slots)
                   c->config->spec->vocab);
   if (o->top_k == 0 || o->top_k < -1)
     return refuse(c->error, "opens[%u].top_k is %d, must be -1 or at least 1", i, o->top_k);
-  if (!check_float(c, i, "temperature", o->temperature, 0, TEMPERATURE_MAX) ||
-      !check_float(c, i, "top_p", o->top_p, 1e-30f, 1) ||
+  if (!check_float(c, i, "temperature", o->temperature, 0, OCT_TEMPERATURE_MAX) ||
+      !check_float(c, i, "top_p", o->top_p, OCT_TOP_P_MIN, 1) ||
       !check_float(c, i, "min_p", o->min_p, 0, 1) ||
-      !check_float(c, i, "repetition_penalty", o->repetition_penalty, 1e-6f, PENALTY_MAX) ||
-      !check_float(c, i, "presence_penalty", o->presence_penalty, -PENALTY_MAX, PENALTY_MAX) ||
-      !check_float(c, i, "frequency_penalty", o->frequency_penalty, -PENALTY_MAX, PENALTY_MAX))
+      !check_float(c, i, "repetition_penalty", o->repetition_penalty, OCT_REPETITION_PENALTY_MIN,
+                   OCT_PENALTY_MAX) ||
+      !check_float(c, i, "presence_penalty", o->presence_penalty, -OCT_PENALTY_MAX,
+                   OCT_PENALTY_MAX) ||
+      !check_float(c, i, "frequency_penalty", o->frequency_penalty, -OCT_PENALTY_MAX,
+                   OCT_PENALTY_MAX))
     return FALSE;
   if (o->min_tokens > c->config->spec->max_position)
     return refuse(c->error, "opens[%u].min_tokens is %u, limit %u", i, o->min_tokens,

@@ -36,6 +36,12 @@
 #define OCT_STEP_LOGPROBS_MAX (1u << 18)
 #define OCT_STEP_FLOATS_MAX   (1u << 20)
 #define OCT_BIAS_MAX          100.0f /* and as much below 0 */
+/* Of a sequence's sampling. The upper ones are far beyond any useful value, and no product of them
+ * with a logit overflows. */
+#define OCT_TOP_P_MIN              1e-30f
+#define OCT_REPETITION_PENALTY_MIN 1e-6f
+#define OCT_TEMPERATURE_MAX        1e6f
+#define OCT_PENALTY_MAX            1e6f
 
 typedef gint64 oct_time; /* ns */
 #define OCT_TIME_NEVER G_MAXINT64

@@ -226,16 +226,13 @@ check_sampling(const oct_engine *e, const oct_request_params *p, GError **error)
 
 static gboolean
 check_floats(const oct_request_params *p, GError **error) {
-  if (!check_float("temperature", p->temperature, 0, G_MAXFLOAT, error) ||
-      !check_float("top_p", p->top_p, 0, 1, error) ||
-      !check_float("min_p", p->min_p, 0, 1, error) ||
-      !check_float("repetition_penalty", p->repetition_penalty, 0, G_MAXFLOAT, error) ||
-      !check_float("presence_penalty", p->presence_penalty, -2, 2, error) ||
-      !check_float("frequency_penalty", p->frequency_penalty, -2, 2, error))
-    return FALSE;
-  if (p->top_p == 0 || p->repetition_penalty == 0)
-    REFUSE(OCT_ENGINE_ERROR_INVALID, "%s is 0", p->top_p == 0 ? "top_p" : "repetition_penalty");
-  return TRUE;
+  return check_float("temperature", p->temperature, 0, OCT_TEMPERATURE_MAX, error) &&
+         check_float("top_p", p->top_p, OCT_TOP_P_MIN, 1, error) &&
+         check_float("min_p", p->min_p, 0, 1, error) &&
+         check_float("repetition_penalty", p->repetition_penalty, OCT_REPETITION_PENALTY_MIN,
+                     OCT_PENALTY_MAX, error) &&
+         check_float("presence_penalty", p->presence_penalty, -2, 2, error) &&
+         check_float("frequency_penalty", p->frequency_penalty, -2, 2, error);
 }
 
 /* What opening a slot for the request puts into a step's record. */

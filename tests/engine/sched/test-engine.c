@@ -103,11 +103,15 @@ CHANGE(bad_top_k, p->top_k = -2)
 CHANGE(cold, p->temperature = -0.5f)
 CHANGE(nan_temperature, p->temperature = NAN)
 CHANGE(hot, p->temperature = INFINITY)
+CHANGE(hotter_than_a_step, p->temperature = 1.1f * OCT_TEMPERATURE_MAX)
 CHANGE(zero_top_p, p->top_p = 0)
+CHANGE(tiny_top_p, p->top_p = 0.9f * OCT_TOP_P_MIN)
 CHANGE(high_top_p, p->top_p = 1.5f)
 CHANGE(nan_top_p, p->top_p = NAN)
 CHANGE(high_min_p, p->min_p = 2)
 CHANGE(zero_penalty, p->repetition_penalty = 0)
+CHANGE(tiny_penalty, p->repetition_penalty = 0.9f * OCT_REPETITION_PENALTY_MIN)
+CHANGE(high_penalty, p->repetition_penalty = 1.1f * OCT_PENALTY_MAX)
 CHANGE(nan_penalty, p->repetition_penalty = NAN)
 CHANGE(presence, p->presence_penalty = 3)
 CHANGE(frequency, p->frequency_penalty = -3)
@@ -135,7 +139,11 @@ static const bad_request bad_requests[] = {
     {cold, OCT_ENGINE_ERROR_INVALID, {"temperature", "-0.5"}},
     {nan_temperature, OCT_ENGINE_ERROR_INVALID, {"temperature", "nan"}},
     {hot, OCT_ENGINE_ERROR_INVALID, {"temperature", "inf"}},
+    {hotter_than_a_step, OCT_ENGINE_ERROR_INVALID, {"temperature", "1e+06"}},
+    {tiny_penalty, OCT_ENGINE_ERROR_INVALID, {"repetition_penalty", "1e-06"}},
+    {high_penalty, OCT_ENGINE_ERROR_INVALID, {"repetition_penalty", "1e+06"}},
     {zero_top_p, OCT_ENGINE_ERROR_INVALID, {"top_p", "0"}},
+    {tiny_top_p, OCT_ENGINE_ERROR_INVALID, {"top_p", "1e-30"}},
     {high_top_p, OCT_ENGINE_ERROR_INVALID, {"top_p", "1.5"}},
     {nan_top_p, OCT_ENGINE_ERROR_INVALID, {"top_p", "nan"}},
     {high_min_p, OCT_ENGINE_ERROR_INVALID, {"min_p", "2"}},
