@@ -465,7 +465,7 @@ fill_sampling(const oct_plan *plan, oct_generation_params *params) {
   r->ignore_eos = s->ignore_eos;
   r->priority = (gint32)s->priority;
   r->temperature = (float)s->temperature;
-  r->top_p = (float)s->top_p;
+  r->top_p = MAX((float)s->top_p, OCT_TOP_P_MIN); /* 0: the likeliest alone */
   r->min_p = (float)s->min_p;
   r->top_k = s->top_k > 0 ? (gint32)s->top_k : -1;
   r->repetition_penalty = (float)s->repetition_penalty;

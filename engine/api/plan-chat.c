@@ -189,8 +189,8 @@ static gboolean
 call_schema(const json_t *tool, json_t *root, json_t **schema) {
   static const char *const words[] = {"$defs", "definitions"};
   const json_t *parameters = json_object_get(json_object_get(tool, "function"), "parameters");
-  json_t *inner =
-      parameters != NULL ? json_copy((json_t *)parameters) : json_pack("{s:s}", "type", "object");
+  json_t *inner = json_is_object(parameters) ? json_copy((json_t *)parameters)
+                                             : json_pack("{s:s}", "type", "object");
   gboolean agreed = TRUE;
   for (guint i = 0; i < G_N_ELEMENTS(words); i++) {
     const char *key;

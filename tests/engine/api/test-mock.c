@@ -233,6 +233,13 @@ test_refused(void) {
        "'parameters':{'not':{}}}}]}",
        "tools", 400},
       {"/v1/completions", "{'prompt':''}", NULL, 400},
+      {"/v1/completions", "{'prompt':'Hi','top_p':0}", NULL, 200},
+      {"/v1/completions", "{'prompt':'Hi','top_p':1e-31}", NULL, 200},
+      /* Nothing to fit. */
+      {"/v1/chat/completions",
+       "{" HI ",'max_tokens':200,'tool_choice':'required','tools':[{'type':'function','function':{"
+       "'name':'a','parameters':null}}]}",
+       NULL, 200},
   };
   const char *paths[G_N_ELEMENTS(rows)], *bodies[G_N_ELEMENTS(rows)];
   for (guint i = 0; i < G_N_ELEMENTS(rows); i++) {
@@ -284,7 +291,7 @@ int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/api/mock/a-stream-says-what-the-whole-says", test_same);
-  g_test_add_func("/api/mock/constraints-are-refused-by-field", test_refused);
+  g_test_add_func("/api/mock/what-is-refused-is-named-and-only-that", test_refused);
   g_test_add_func("/api/mock/what-is-too-long-has-its-code", test_too_long);
   return g_test_run();
 }
