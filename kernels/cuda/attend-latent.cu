@@ -25,20 +25,6 @@
 #define SCORES_AT  (QUERIES_AT + HEADS * PITCH)
 #define ROOM       (SCORES_AT + 2 * KEYS * SCORES * 4)
 
-OCT_DEVICE void
-load_matrices(uint32_t (&r)[4], uint32_t from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(from));
-}
-
-OCT_DEVICE void
-load_transposed(uint32_t (&r)[4], uint32_t from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(from));
-}
-
 /* The part [*begin, *end) of the context that a split has, in whole tiles but for the last. */
 OCT_DEVICE void
 latent_range(const attend_args &a, uint32_t length, uint32_t split, uint32_t *begin,

@@ -15,20 +15,6 @@ copy_async(uint32_t to, const void *from, bool valid) {
                "r"(valid ? 16 : 0));
 }
 
-OCT_DEVICE void
-load_matrices(uint32_t (&r)[4], uint32_t from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(from));
-}
-
-OCT_DEVICE void
-load_transposed(uint32_t (&r)[4], uint32_t from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(from));
-}
-
 /* C: cache; DP: head size rounded up to what is built; KEYS: of a tile. */
 template <typename C, int DP, int KEYS> struct prefiller {
   static constexpr int CHUNKS = DP / 8; /* of 16 bytes in a row of shared memory */

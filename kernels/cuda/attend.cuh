@@ -163,6 +163,22 @@ pack(float low, float high) {
   }
 }
 
+/* Four 8 x 8 matrices from shared memory; lane i gives row i % 8 of matrix i / 8. */
+OCT_DEVICE void
+load_matrices(uint32_t (&r)[4], uint32_t from) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(from));
+}
+
+/* The same, each transposed. */
+OCT_DEVICE void
+load_transposed(uint32_t (&r)[4], uint32_t from) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(from));
+}
+
 /* Transposes an 8 x 8 matrix of 16-bit elements that a warp holds. */
 OCT_DEVICE uint32_t
 transpose8(uint32_t x) {

@@ -26,13 +26,6 @@ store_shared(uint32_t to, uint4 v) {
                "r"(v.w));
 }
 
-OCT_DEVICE void
-load_matrices(uint32_t (&r)[4], uint32_t from) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(from));
-}
-
 template <int F> struct tiler {
   static constexpr int E = format_traits<F>::E, GROUP = format_traits<F>::GROUP;
   static constexpr int RUNS = INPUTS / E; /* of 16 bytes in a weight row */

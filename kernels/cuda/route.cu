@@ -149,75 +149,10 @@ oct_cuda_route_tokens(const oct_cuda_queue *queue, const oct_cuda_route *call) {
 
 #define OCT_SORT_THREADS 1024
 
-/* One block. Each thread has a run of pairs in order; its count per expert would be too much to
- * keep, so pairs get their place by expert in order of threads: first all are counted, then each
- * warp in turn of its rounds places a run of 32 pairs after those before it. */
-static __global__ void
-sort_pairs(oct_cuda_pairs a) {
-  __shared__ uint32_t counts[OCT_CUDA_EXPERTS_MAX + 1], next[OCT_CUDA_EXPERTS_MAX];
-  admit_successor();
-  await_predecessors();
-  uint32_t pairs = a.n * a.top_k, tid = threadIdx.x, lane = tid % 32;
-  for (uint32_t e = tid; e <= a.n_local; e += blockDim.x)
-    counts[e] = 0;
-  __syncthreads();
-  for (uint32_t p = tid; p < pairs; p += blockDim.x) {
-    uint32_t expert = a.experts[p], local = expert - a.first_expert;
-    if (expert != OCT_CUDA_NONE && a.counts != NULL)
-      atomicAdd(&a.counts[expert], 1u);
-    if (expert != OCT_CUDA_NONE && local < a.n_local)
-      atomicAdd(&counts[local], 1u);
-  }
-  __syncthreads();
-  if (tid < 32) { /* starts: a warp scans runs of 32 experts */
-    uint32_t sum = 0;
-    for (uint32_t base = 0; base < a.n_local; base += 32) {
-      uint32_t e = base + lane, mine = e < a.n_local ? counts[e] : 0, until = mine;
-#pragma unroll
-      for (int d = 1; d < 32; d *= 2) {
-        uint32_t before = __shfl_up_sync(0xffffffffu, until, d);
-        until += lane >= d ? before : 0;
-      }
-      if (e < a.n_local) {
-        next[e] = sum + until - mine;
-        a.starts[e] = next[e];
-      }
-      sum += __shfl_sync(0xffffffffu, until, 31);
-    }
-    if (lane == 0)
-      a.starts[a.n_local] = sum;
-  }
-  __syncthreads();
-  /* Warps take experts; each goes through all pairs in order, so that rows of an expert are in the
-   * order of tokens, always. */
-  for (uint32_t e = tid / 32; e < a.n_local; e += blockDim.x / 32) {
-    uint32_t at = next[e], left = counts[e];
-    for (uint32_t base = 0; base < pairs && left > 0; base += 32) {
-      uint32_t p = base + lane;
-      bool here = p < pairs && a.experts[p] == a.first_expert + e;
-      uint32_t who = __ballot_sync(0xffffffffu, here);
-      if (here) {
-        uint32_t row = at + __popc(who & ((1u << lane) - 1));
-        a.pair_of[row] = p;
-        a.row_of[p] = row;
-      }
-      at += __popc(who);
-      left -= __popc(who);
-    }
-  }
-  for (uint32_t p = tid; p < pairs; p += blockDim.x) {
-    uint32_t expert = a.experts[p];
-    if (expert == OCT_CUDA_NONE || expert - a.first_expert >= a.n_local)
-      a.row_of[p] = OCT_CUDA_NONE;
-  }
-}
-
-/* Many pairs: a warp of its own block per expert. `counts` and `starts` are done by the first. */
-static __global__ void
-count_pairs(oct_cuda_pairs a) {
-  __shared__ uint32_t counts[OCT_CUDA_EXPERTS_MAX];
-  admit_successor();
-  await_predecessors();
+/* One block: the pairs of each local expert to counts (shared memory), and where each begins to
+ * starts; pairs that are not here get no row. */
+OCT_DEVICE void
+count_experts(const oct_cuda_pairs &a, uint32_t *counts) {
   uint32_t pairs = a.n * a.top_k, tid = threadIdx.x, lane = tid % 32;
   for (uint32_t e = tid; e < a.n_local; e += blockDim.x)
     counts[e] = 0;
@@ -233,10 +168,8 @@ count_pairs(oct_cuda_pairs a) {
       a.row_of[p] = OCT_CUDA_NONE;
   }
   __syncthreads();
-  if (tid >= 32)
-    return;
   uint32_t sum = 0;
-  for (uint32_t base = 0; base < a.n_local; base += 32) {
+  for (uint32_t base = 0; tid < 32 && base < a.n_local; base += 32) {
     uint32_t e = base + lane, mine = e < a.n_local ? counts[e] : 0, until = mine;
 #pragma unroll
     for (int d = 1; d < 32; d *= 2) {
@@ -247,8 +180,44 @@ count_pairs(oct_cuda_pairs a) {
       a.starts[e] = sum + until - mine;
     sum += __shfl_sync(0xffffffffu, until, 31);
   }
-  if (lane == 0)
+  if (tid == 0)
     a.starts[a.n_local] = sum;
+  __syncthreads();
+}
+
+/* Few pairs: one block does all. Warps take experts; each goes through all pairs in order, so that
+ * rows of an expert are in the order of tokens, always. */
+static __global__ void
+sort_pairs(oct_cuda_pairs a) {
+  __shared__ uint32_t counts[OCT_CUDA_EXPERTS_MAX];
+  admit_successor();
+  await_predecessors();
+  count_experts(a, counts);
+  uint32_t pairs = a.n * a.top_k, lane = threadIdx.x % 32;
+  for (uint32_t e = threadIdx.x / 32; e < a.n_local; e += blockDim.x / 32) {
+    uint32_t at = a.starts[e], left = counts[e];
+    for (uint32_t base = 0; base < pairs && left > 0; base += 32) {
+      uint32_t p = base + lane;
+      bool here = p < pairs && a.experts[p] == a.first_expert + e;
+      uint32_t who = __ballot_sync(0xffffffffu, here);
+      if (here) {
+        uint32_t row = at + __popc(who & ((1u << lane) - 1));
+        a.pair_of[row] = p;
+        a.row_of[p] = row;
+      }
+      at += __popc(who);
+      left -= __popc(who);
+    }
+  }
+}
+
+/* Many pairs: one block counts, then each expert has a block. */
+static __global__ void
+count_pairs(oct_cuda_pairs a) {
+  __shared__ uint32_t counts[OCT_CUDA_EXPERTS_MAX];
+  admit_successor();
+  await_predecessors();
+  count_experts(a, counts);
 }
 
 static __global__ void
