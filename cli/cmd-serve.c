@@ -225,6 +225,7 @@ start_service(serving *s, GError **error) {
       .notify = notify,
       .user = s,
       .stall_ns = s->options.stalled_s * S,
+      .has_weights = !s->model.imitates,
       .model_name = served_name(s),
       /* Without --seed, answers to requests without one differ from run to run, and the hashes of
        * a record say nothing to who has not seen the texts. */

@@ -456,6 +456,8 @@ void
 oct_front_note(oct_service *s, const oct_note *note) {
   oct_generation *g = note->generation;
   const void *payload = note + 1;
+  if (g != NULL)
+    g->measured_at = note->replica;
   switch ((oct_note_kind)note->kind) {
   case OCT_NOTE_TOKENS:
     if (!g->closed)
@@ -470,7 +472,7 @@ oct_front_note(oct_service *s, const oct_note *note) {
       g->listener.pooled(g->user, g, payload, note->n);
     break;
   case OCT_NOTE_STEP:
-    oct_measures_step(s->measures, note->n);
+    oct_measures_step(s->measures, note->replica, note->n);
     break;
   case OCT_NOTE_ENDED:
     /* The engine cancels what no mask fits, and why waits beside its note. */
@@ -481,6 +483,8 @@ oct_front_note(oct_service *s, const oct_note *note) {
     oct_generation_unref(g);
     break;
   case OCT_NOTE_REFUSED:
+    if (note->choice == OCT_SERVICE_ERROR_BUSY && !g->ended)
+      oct_measures_refused(s->measures);
     if (g->error == NULL)
       g->error = g_error_new_literal(OCT_SERVICE_ERROR, (gint)note->choice, (const char *)payload);
     conclude(g);

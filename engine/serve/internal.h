@@ -75,6 +75,7 @@ struct oct_generation {
   oct_generation_end end;
   oct_end_reason reason; /* what metrics count it as */
   guint64 row;           /* in the record, from 0 */
+  guint32 measured_at;   /* the replica that it is counted for: 0 until one tells of it */
 
   /* W while ENCODING */
   oct_prompt *text_prompt;
@@ -120,7 +121,7 @@ typedef enum oct_note_kind {
   OCT_NOTE_POOLED,          /* floats */
   OCT_NOTE_ENDED,           /* oct_request_record */
   OCT_NOTE_REFUSED,         /* code in `choice`, message with its NUL */
-  OCT_NOTE_STEP,            /* tokens of a step in `n`; no generation */
+  OCT_NOTE_STEP,            /* tokens of a step of `replica` in `n`; no generation */
 } oct_note_kind;
 
 /* A note is followed by its payload; `bytes` leads to the next one. */
@@ -128,7 +129,8 @@ typedef struct oct_note {
   guint32 bytes; /* with payload, a multiple of 8 */
   guint32 kind;  /* oct_note_kind */
   guint32 choice, n;
-  guint32 each, reserved; /* logprobs of a token; 0: none */
+  guint32 each;    /* logprobs of a token; 0: none */
+  guint32 replica; /* of the generation; with OCT_NOTE_STEP of the step */
   oct_generation *generation;
   gint64 time_ns; /* of the service's clock */
 } oct_note;

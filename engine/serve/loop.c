@@ -27,6 +27,7 @@ oct_loop_note(oct_service *s, oct_note_kind kind, oct_generation *g, guint32 cho
                      .kind = kind,
                      .choice = choice,
                      .n = n,
+                     .replica = g != NULL ? g->replica : 0,
                      .generation = g,
                      .time_ns = s->now + s->offset_ns};
   return note + 1;
@@ -105,7 +106,9 @@ note_step(oct_service *s, oct_replica *replica) {
   guint64 tokens = stats.prompt_tokens + stats.recomputed_tokens + stats.generated_tokens;
   guint64 now = tokens - replica->step_tokens;
   replica->step_tokens = tokens;
-  oct_loop_note(s, OCT_NOTE_STEP, NULL, replica->number, (guint32)MIN(now, G_MAXUINT32), 0);
+  guint at = s->batch->len;
+  oct_loop_note(s, OCT_NOTE_STEP, NULL, 0, (guint32)MIN(now, G_MAXUINT32), 0);
+  ((oct_note *)(void *)(s->batch->data + at))->replica = replica->number;
 }
 
 static void

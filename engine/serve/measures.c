@@ -84,22 +84,32 @@ typedef enum oct_outcome_kind {
 } oct_outcome_kind;
 static const char *const outcomes[N_OUTCOMES] = {"stop", "length", "abort", "error"};
 
-struct oct_measures {
-  char *model_name;
+/* What is told of a replica: label engine. */
+typedef struct oct_replica_measures {
   oct_histogram *series[N_SERIES];
   guint64 ended[N_OUTCOMES];
+} oct_replica_measures;
+
+struct oct_measures {
+  char *model_name;
   guint64 refused;
+  guint32 n_replicas;
+  oct_replica_measures replicas[];
 };
 
 oct_measures *
 oct_measures_new(const oct_service_config *config) {
-  oct_measures *m = g_new0(oct_measures, 1);
+  guint32 n_replicas = MAX(config->n_replicas, 1);
+  oct_measures *m = g_malloc0(sizeof *m + n_replicas * sizeof m->replicas[0]);
   double bounds[OCT_HISTOGRAM_BOUNDS_MAX];
   guint n = oct_histogram_bounds_125(bounds, config->engine.max_model_len);
   m->model_name = g_strdup(config->model_name != NULL ? config->model_name : "");
-  for (guint i = 0; i < N_SERIES; i++)
-    m->series[i] = infos[i].bounds != NULL ? oct_histogram_new(infos[i].bounds, infos[i].n_bounds)
-                                           : oct_histogram_new(bounds, n);
+  m->n_replicas = n_replicas;
+  for (guint32 r = 0; r < n_replicas; r++)
+    for (guint i = 0; i < N_SERIES; i++)
+      m->replicas[r].series[i] = infos[i].bounds != NULL
+                                     ? oct_histogram_new(infos[i].bounds, infos[i].n_bounds)
+                                     : oct_histogram_new(bounds, n);
   return m;
 }
 
@@ -107,8 +117,9 @@ void
 oct_measures_free(oct_measures *m) {
   if (m == NULL)
     return;
-  for (guint i = 0; i < N_SERIES; i++)
-    oct_histogram_free(m->series[i]);
+  for (guint32 r = 0; r < m->n_replicas; r++)
+    for (guint i = 0; i < N_SERIES; i++)
+      oct_histogram_free(m->replicas[r].series[i]);
   g_free(m->model_name);
   g_free(m);
 }
@@ -116,13 +127,15 @@ oct_measures_free(oct_measures *m) {
 /* ---------------------------------------------------------------- feeding */
 
 static void
-add_time(oct_measures *m, oct_series which, gint64 from_ns, gint64 to_ns) {
+add_time(oct_replica_measures *m, oct_series which, gint64 from_ns, gint64 to_ns) {
   if (from_ns >= 0 && to_ns >= from_ns)
     oct_histogram_add(m->series[which], (double)(to_ns - from_ns) / 1e9, 1);
 }
 
 void
-oct_measures_tokens(oct_measures *m, oct_choice *choice, guint32 n, gint64 now_ns) {
+oct_measures_tokens(oct_measures *measures, guint32 replica, oct_choice *choice, guint32 n,
+                    gint64 now_ns) {
+  oct_replica_measures *m = &measures->replicas[replica];
   if (choice->last_ns >= 0) {
     add_time(m, ITL, choice->last_ns, now_ns);
     if (n > 1)
@@ -132,8 +145,8 @@ oct_measures_tokens(oct_measures *m, oct_choice *choice, guint32 n, gint64 now_n
 }
 
 void
-oct_measures_step(oct_measures *m, guint32 n_tokens) {
-  oct_histogram_add(m->series[ITERATION_TOKENS], n_tokens, 1);
+oct_measures_step(oct_measures *m, guint32 replica, guint32 n_tokens) {
+  oct_histogram_add(m->replicas[replica].series[ITERATION_TOKENS], n_tokens, 1);
 }
 
 static oct_outcome_kind
@@ -145,7 +158,8 @@ outcome_of(const oct_generation *g) {
 }
 
 void
-oct_measures_ended(oct_measures *m, const oct_generation *g) {
+oct_measures_ended(oct_measures *measures, const oct_generation *g) {
+  oct_replica_measures *m = &measures->replicas[g->measured_at];
   const oct_generation_end *e = &g->end;
   m->ended[outcome_of(g)]++;
   add_time(m, E2E, e->received_ns, e->ended_ns);
@@ -206,7 +220,6 @@ FIGURE(get_cached, s->cached_prompt_tokens)
 FIGURE(get_generated, s->generated_tokens)
 FIGURE(get_preemptions, s->preemptions)
 FIGURE(get_queries, s->queried_prompt_tokens)
-FIGURE(get_host_hits, s->host_hit_tokens)
 FIGURE(get_recomputed, s->recomputed_tokens)
 FIGURE(get_steps, s->steps)
 FIGURE(get_busy, (double)s->busy_ns / 1e9)
@@ -233,8 +246,6 @@ static const struct {
      OCT_METRIC_COUNTER, get_queries},
     {"vllm:prefix_cache_hits_total", "Those of them that were found.", OCT_METRIC_COUNTER,
      get_cached},
-    {"vllm:external_prefix_cache_hits_total", "Those of them that came from the host's memory.",
-     OCT_METRIC_COUNTER, get_host_hits},
     {"octet:recomputed_tokens_total", "Tokens computed again after preemptions and faults.",
      OCT_METRIC_COUNTER, get_recomputed},
     {"octet:steps_total", "Steps that have ended.", OCT_METRIC_COUNTER, get_steps},
@@ -272,6 +283,41 @@ write_split(oct_scrape *x) {
   }
 }
 
+/* The host's tier is asked for what the device's does not have; without one nothing is asked. */
+static void
+write_host(oct_scrape *x, const oct_service *service) {
+  const oct_memory_plan *memory = &service->config.engine.instance.memory;
+  gboolean has_tier = FALSE;
+  for (guint32 g = 0; g < memory->n_groups; g++)
+    has_tier = has_tier || memory->groups[g].n_host > 0;
+  const char *name = "vllm:external_prefix_cache_queries_total";
+  oct_metrics_family(x->out, name, OCT_METRIC_COUNTER,
+                     "Prompt tokens looked up in the host's memory.");
+  for (guint32 i = 0; i < x->n; i++) {
+    const oct_engine_stats *s = &x->stats[i];
+    guint64 asked = s->queried_prompt_tokens - (s->cached_prompt_tokens - s->host_hit_tokens);
+    oct_metrics_sample(x->out, name, x->labels[i]->str, has_tier ? (double)asked : 0);
+  }
+  name = "vllm:external_prefix_cache_hits_total";
+  oct_metrics_family(x->out, name, OCT_METRIC_COUNTER, "Those of them that were found.");
+  for (guint32 i = 0; i < x->n; i++)
+    oct_metrics_sample(x->out, name, x->labels[i]->str, (double)x->stats[i].host_hit_tokens);
+}
+
+static void
+write_weights(oct_scrape *x, const oct_service *service) {
+  const oct_instance_config *c = &service->config.engine.instance;
+  const char *name = "vllm:model_weights_memory_bytes";
+  if (!service->config.has_weights)
+    return;
+  oct_weights weights;
+  oct_model_rank_weights(c->spec, &c->parallel, 0, &weights);
+  oct_metrics_family(x->out, name, OCT_METRIC_GAUGE,
+                     "Weights that a device of the first stage holds.");
+  for (guint32 i = 0; i < x->n; i++)
+    oct_metrics_sample(x->out, name, x->labels[i]->str, (double)oct_weights_total(&weights).bytes);
+}
+
 static void
 write_config(oct_scrape *x, const oct_service *service) {
   const oct_engine_config *c = &service->config.engine;
@@ -286,6 +332,7 @@ write_config(oct_scrape *x, const oct_service *service) {
     oct_metrics_label(labels, "num_gpu_blocks", number);
     g_snprintf(number, sizeof number, "%u", c->instance.memory.groups[0].n_host);
     oct_metrics_label(labels, "num_cpu_blocks", number);
+    oct_metrics_label(labels, "cache_dtype", oct_dtype_name(c->instance.kv_dtype));
     oct_metrics_label(labels, "enable_prefix_caching", c->prefix_caching ? "True" : "False");
     oct_metrics_sample(x->out, name, labels->str, 1);
   }
@@ -301,10 +348,12 @@ static void
 write_service(oct_measures *m, oct_scrape *x, const oct_service *service) {
   const char *name = "vllm:request_success_total";
   oct_metrics_family(x->out, name, OCT_METRIC_COUNTER, "Requests that have ended, by how.");
-  for (guint i = 0; i < N_OUTCOMES; i++)
-    sample_with(x, 0, name, "finished_reason", outcomes[i], (double)m->ended[i]);
+  for (guint32 r = 0; r < x->n; r++)
+    for (guint i = 0; i < N_OUTCOMES; i++)
+      sample_with(x, r, name, "finished_reason", outcomes[i], (double)m->replicas[r].ended[i]);
   name = "vllm:admission_rejections_total";
-  oct_metrics_family(x->out, name, OCT_METRIC_COUNTER, "Requests that were refused at once.");
+  oct_metrics_family(x->out, name, OCT_METRIC_COUNTER,
+                     "Requests that were refused at once, or found no room in a queue.");
   oct_metrics_sample(x->out, name, x->labels[0]->str, (double)m->refused);
   oct_service_status status;
   oct_service_get_status(service, &status);
@@ -334,11 +383,14 @@ oct_measures_write(oct_measures *m, const oct_service *service, GString *out) {
       oct_metrics_sample(out, families[f].name, x.labels[i]->str, families[f].get(&x.stats[i]));
   }
   write_split(&x);
+  write_host(&x, service);
+  write_weights(&x, service);
   write_config(&x, service);
   write_service(m, &x, service);
   for (guint i = 0; i < N_SERIES; i++) {
     oct_metrics_family(out, infos[i].name, OCT_METRIC_HISTOGRAM, infos[i].help);
-    oct_histogram_write(m->series[i], out, infos[i].name, x.labels[0]->str);
+    for (guint32 r = 0; r < x.n; r++)
+      oct_histogram_write(m->replicas[r].series[i], out, infos[i].name, x.labels[r]->str);
   }
   for (guint32 i = 0; i < x.n; i++)
     g_string_free(x.labels[i], TRUE);

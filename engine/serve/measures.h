@@ -10,12 +10,15 @@
 oct_measures *oct_measures_new(const oct_service_config *config);
 void oct_measures_free(oct_measures *measures); /* accepts NULL */
 
-/* A choice has had n more tokens at now_ns; choice->last_ns is when the ones before came. */
-void oct_measures_tokens(oct_measures *measures, oct_choice *choice, guint32 n, gint64 now_ns);
-/* A step computed and sampled so many tokens. */
-void oct_measures_step(oct_measures *measures, guint32 n_tokens);
+/* A choice has had n more tokens of a replica at now_ns; choice->last_ns is when the ones before
+ * came. */
+void oct_measures_tokens(oct_measures *measures, guint32 replica, oct_choice *choice, guint32 n,
+                         gint64 now_ns);
+/* A step of a replica computed and sampled so many tokens. */
+void oct_measures_step(oct_measures *measures, guint32 replica, guint32 n_tokens);
 /* It has ended for its client, or would have if that had not left: generation->end is filled. */
 void oct_measures_ended(oct_measures *measures, const oct_generation *generation);
+/* Refused at once, or by the engine's queue. */
 void oct_measures_refused(oct_measures *measures);
 void oct_measures_write(oct_measures *measures, const oct_service *service, GString *out);
 

@@ -184,6 +184,7 @@ typedef struct oct_service_config {
   guint32 n_workers;       /* threads that encode prompts. 0 = 2 */
   gint64 busy_ns;          /* without progress for longer: health says busy. 0 = 1 s */
   gint64 stall_ns;         /* … stalled. 0 = 30 s */
+  gboolean has_weights;    /* the world holds the model's: metrics say how much that is */
   const char *model_name;  /* label of metrics; copied */
   guint64 seed;            /* of the hashes in the record */
   /* For worlds that make their tokens up, and would never end: an answer whose request does not say

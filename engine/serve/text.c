@@ -187,7 +187,7 @@ oct_text_tokens(oct_generation *g, const oct_note *note) {
   guint32 n = 0;
   while (n < note->n && !v.over)
     v = take_token(g, choice, ids[n++]);
-  oct_measures_tokens(g->service->measures, choice, n, note->time_ns);
+  oct_measures_tokens(g->service->measures, note->replica, choice, n, note->time_ns);
   gboolean own_stop_string = v.over && v.stop_string >= 0;
   emit(g, note->choice, ids, n, logprobs, note->each);
   if (v.over && !choice->finished)

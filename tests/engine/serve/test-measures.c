@@ -83,47 +83,146 @@ test_figures(void) {
   serve_rig_clear(&r);
 }
 
-/* Every name that dashboards of vLLM look for, of what this engine has. */
+/* Every name that dashboards of vLLM look for: those that are not there have their reason in
+ * doc/operations.md, and those that are there have none. */
+static const char *const names[] = {"num_requests_running",
+                                    "num_requests_waiting",
+                                    "num_requests_waiting_by_reason",
+                                    "kv_cache_usage_perc",
+                                    "engine_sleep_state",
+                                    "lora_requests_info",
+                                    "cache_config_info",
+                                    "model_weights_memory_bytes",
+                                    "prompt_tokens_total",
+                                    "prompt_tokens_by_source_total",
+                                    "prompt_tokens_cached_total",
+                                    "generation_tokens_total",
+                                    "request_success_total",
+                                    "num_preemptions_total",
+                                    "prefix_cache_queries_total",
+                                    "prefix_cache_hits_total",
+                                    "external_prefix_cache_queries_total",
+                                    "external_prefix_cache_hits_total",
+                                    "mm_cache_queries_total",
+                                    "mm_cache_hits_total",
+                                    "corrupted_requests_total",
+                                    "admission_rejections_total",
+                                    "estimated_flops_per_gpu_total",
+                                    "estimated_read_bytes_per_gpu_total",
+                                    "estimated_write_bytes_per_gpu_total",
+                                    "spec_decode_num_drafts_total",
+                                    "spec_decode_num_draft_tokens_total",
+                                    "spec_decode_num_accepted_tokens_total",
+                                    "spec_decode_num_accepted_tokens_per_pos_total",
+                                    "time_to_first_token_seconds",
+                                    "inter_token_latency_seconds",
+                                    "request_time_per_output_token_seconds",
+                                    "e2e_request_latency_seconds",
+                                    "request_queue_time_seconds",
+                                    "request_inference_time_seconds",
+                                    "request_prefill_time_seconds",
+                                    "request_decode_time_seconds",
+                                    "request_prompt_tokens",
+                                    "request_generation_tokens",
+                                    "request_max_num_generation_tokens",
+                                    "request_params_n",
+                                    "request_params_max_tokens",
+                                    "request_prefill_kv_computed_tokens",
+                                    "iteration_tokens_total",
+                                    "kv_block_lifetime_seconds",
+                                    "kv_block_idle_before_evict_seconds",
+                                    "kv_block_reuse_gap_seconds"};
+
 static void
 test_names(void) {
-  static const char *const names[] = {"vllm:num_requests_running",
-                                      "vllm:num_requests_waiting",
-                                      "vllm:num_requests_waiting_by_reason",
-                                      "vllm:kv_cache_usage_perc",
-                                      "vllm:engine_sleep_state",
-                                      "vllm:cache_config_info",
-                                      "vllm:prompt_tokens_total",
-                                      "vllm:prompt_tokens_by_source_total",
-                                      "vllm:prompt_tokens_cached_total",
-                                      "vllm:generation_tokens_total",
-                                      "vllm:request_success_total",
-                                      "vllm:num_preemptions_total",
-                                      "vllm:prefix_cache_queries_total",
-                                      "vllm:prefix_cache_hits_total",
-                                      "vllm:external_prefix_cache_hits_total",
-                                      "vllm:admission_rejections_total",
-                                      "vllm:time_to_first_token_seconds",
-                                      "vllm:inter_token_latency_seconds",
-                                      "vllm:request_time_per_output_token_seconds",
-                                      "vllm:e2e_request_latency_seconds",
-                                      "vllm:request_queue_time_seconds",
-                                      "vllm:request_inference_time_seconds",
-                                      "vllm:request_prefill_time_seconds",
-                                      "vllm:request_decode_time_seconds",
-                                      "vllm:request_prompt_tokens",
-                                      "vllm:request_generation_tokens",
-                                      "vllm:request_max_num_generation_tokens",
-                                      "vllm:request_params_n",
-                                      "vllm:request_params_max_tokens",
-                                      "vllm:request_prefill_kv_computed_tokens",
-                                      "vllm:iteration_tokens_total"};
   serve_rig r;
   GString *m = measure(&r);
+  g_autofree char *path = g_test_build_filename(G_TEST_DIST, "..", "doc", "operations.md", NULL);
+  g_autofree char *doc = NULL;
+  g_assert_true(g_file_get_contents(path, &doc, NULL, NULL));
   for (guint i = 0; i < G_N_ELEMENTS(names); i++) {
-    g_autofree char *type = g_strdup_printf("\n# TYPE %s ", names[i]);
-    g_assert_nonnull(strstr(m->str, type));
+    g_autofree char *type = g_strdup_printf("\n# TYPE vllm:%s ", names[i]);
+    g_autofree char *excused = g_strdup_printf("| `vllm:%s`", names[i]);
+    g_autofree char *also = g_strdup_printf(", `vllm:%s`", names[i]);
+    gboolean absent = strstr(doc, excused) != NULL || strstr(doc, also) != NULL;
+    if ((strstr(m->str, type) == NULL) != absent)
+      g_error("vllm:%s is %s", names[i],
+              absent ? "there, and excused" : "neither there nor excused");
   }
   g_string_free(m, TRUE);
+  serve_rig_clear(&r);
+}
+
+/* Weights that a world holds, by the model. */
+static void
+test_weights(void) {
+  serve_rig r;
+  serve_rig_init(&r, oct_mock_world_new(NULL, NULL));
+  r.config.has_weights = TRUE;
+  serve_add(&r, 0, "Hello");
+  serve_run(&r);
+  g_autoptr(GString) m = g_string_new("\n");
+  oct_service_write_metrics(r.service, m);
+  oct_weights weights;
+  oct_model_weights(r.spec, &weights);
+  g_assert_cmpfloat(sample(m, "vllm:model_weights_memory_bytes" LABELS), ==,
+                    (double)oct_weights_total(&weights).bytes);
+  serve_rig_clear(&r);
+}
+
+/* What a replica did is told of it, and of no other. */
+static void
+test_replicas(void) {
+  static const guint16 devices[2] = {0, 1};
+  static const char *const counts[] = {"vllm:e2e_request_latency_seconds_count",
+                                       "vllm:time_to_first_token_seconds_count",
+                                       "vllm:request_generation_tokens_sum"};
+  static const double expected[2][3] = {{2, 2, 32}, {1, 1, 16}};
+  serve_rig r;
+  serve_rig_init(&r, oct_mock_world_new(NULL, NULL));
+  r.config.n_replicas = 2;
+  r.config.devices = devices;
+  for (guint i = 0; i < 3; i++)
+    serve_add(&r, i, "Hello");
+  serve_run(&r);
+  g_assert_no_error(r.error);
+  g_autoptr(GString) m = g_string_new("\n");
+  oct_service_write_metrics(r.service, m);
+  for (guint i = 0; i < 2; i++) {
+    g_autofree char *labels = g_strdup_printf("{model_name=\"test\",engine=\"%u\"", i);
+    for (guint k = 0; k < G_N_ELEMENTS(counts); k++) {
+      g_autofree char *name = g_strconcat(counts[k], labels, NULL);
+      g_assert_cmpfloat(sample(m, name), ==, expected[i][k]);
+    }
+    g_autofree char *ended =
+        g_strconcat("vllm:request_success_total", labels, ",finished_reason=\"length\"", NULL);
+    g_assert_cmpfloat(sample(m, ended), ==, expected[i][0]);
+    g_autofree char *steps = g_strconcat("octet:steps_total", labels, NULL);
+    g_autofree char *iterations = g_strconcat("vllm:iteration_tokens_total_count", labels, NULL);
+    g_assert_cmpfloat(sample(m, iterations), ==, sample(m, steps));
+  }
+  serve_rig_clear(&r);
+}
+
+/* A full queue of an engine counts as a front that is full does. */
+static void
+test_rejections(void) {
+  serve_rig r;
+  serve_rig_init(&r, oct_mock_world_new(NULL, NULL));
+  r.config.engine.max_num_seqs = 1;
+  r.config.engine.queue_max = 1;
+  for (guint i = 0; i < 6; i++)
+    serve_add(&r, 0, "Hello");
+  serve_run(&r);
+  guint refused = 0;
+  for (guint i = 0; i < r.asks->len; i++) {
+    const serve_ask *a = r.asks->pdata[i];
+    refused += a->error != NULL && oct_service_error_status(a->error) == 429;
+  }
+  g_assert_cmpuint(refused, >, 0);
+  g_autoptr(GString) m = g_string_new("\n");
+  oct_service_write_metrics(r.service, m);
+  g_assert_cmpfloat(sample(m, "vllm:admission_rejections_total" LABELS), ==, refused);
   serve_rig_clear(&r);
 }
 
@@ -182,7 +281,10 @@ int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/serve/measures/figures-add-up", test_figures);
-  g_test_add_func("/serve/measures/names", test_names);
+  g_test_add_func("/serve/measures/names-are-there-or-excused", test_names);
+  g_test_add_func("/serve/measures/weights-are-the-model-s", test_weights);
+  g_test_add_func("/serve/measures/replicas-are-told-apart", test_replicas);
+  g_test_add_func("/serve/measures/an-engine-s-full-queue-counts", test_rejections);
   g_test_add_func("/serve/measures/promtool-reads-them", test_promtool);
   g_test_add_func("/serve/outbox/keeps-order-past-its-ring", test_outbox);
   return g_test_run();
