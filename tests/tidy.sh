@@ -143,8 +143,8 @@ file_lines() {
   done
 }
 
-# A function body runs from the line that ends in ") {" to the next } in the first column; one within
-# a struct of CUDA code, where it is indented, to the next } that is indented so.
+# A function body runs from the line that ends in ") {" to the next } in the first column; one in a
+# struct of CUDA code, where it is indented, to the next } that is indented so.
 function_lines() {
   sources 'c|h|cu|cuh' | tr '\n' '\0' | xargs -0 -r awk -v max="$function_max" '
     FNR == 1 { start = 0; inside = 0 }
