@@ -24,6 +24,7 @@ enum { OCT_EXIT_OK = 0, OCT_EXIT_FAILED = 1, OCT_EXIT_USAGE = 2 };
   ROW(eval,    "how well a model predicts a text, and how far it is from another")                 \
   ROW(help,    "how to use a command: octet help COMMAND")                                         \
   ROW(model,   "the models that octet knows, and what they take: list, show, verify")              \
+  ROW(plan,    "the layout and the rate that serve a trace under objectives")                      \
   ROW(replay,  "a trace through the real scheduler on a simulated node")                           \
   ROW(serve,   "a model over OpenAI's API")                                                        \
   ROW(trace,   "request traces: gen, convert, info")

@@ -285,6 +285,7 @@ make_cost(const sim_world *world, const oct_instance_config *config, GError **er
   oct_cost_options options = {.kv_dtype = config->kv_dtype,
                               .moe_kernel = world->options.moe_kernel,
                               .routing_alpha = world->options.routing_alpha,
+                              .scale = world->options.cost_scale,
                               .eager = config->eager};
   return oct_cost_new(config->spec, &config->parallel, config->devices, world->options.profile,
                       &options, error);

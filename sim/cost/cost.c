@@ -34,6 +34,12 @@ check_options(const oct_cost_options *options, GError **error) {
                 ROUTING_ALPHA_MAX);
     return FALSE;
   }
+  if (!(options->scale >= 0 && options->scale <= OCT_COST_SCALE_MAX)) {
+    g_set_error(error, OCT_COST_ERROR, OCT_COST_ERROR_UNSUPPORTED,
+                "step costs times %g: the factor must be within 0 and %g", options->scale,
+                OCT_COST_SCALE_MAX);
+    return FALSE;
+  }
   return TRUE;
 }
 
@@ -416,12 +422,13 @@ fill_decode_tables(oct_cost *cost) {
 
 /* Seconds by part to whole nanoseconds, such that the parts add up to the rounded sum. */
 static void
-round_groups(const oct_sum *sum, oct_stage_price *out) {
+round_groups(const oct_cost *cost, const oct_sum *sum, oct_stage_price *out) {
+  const double scale = cost->options.scale > 0 ? cost->options.scale : 1;
   double seconds = 0;
   gint64 before = 0;
   for (guint g = 0; g < OCT_COST_GROUPS; g++) {
     seconds += sum->seconds[g];
-    gint64 ns = oct_cost_ns(seconds);
+    gint64 ns = oct_cost_ns(seconds * scale);
     out->groups[g] =
         (oct_cost_group){.ns = ns - before, .flops = sum->flops[g], .hbm_bytes = sum->hbm_bytes[g]};
     before = ns;
@@ -450,7 +457,7 @@ oct_cost_step(const oct_cost *cost, const oct_step_shape *shape, oct_step_price 
       walk_decode_stage(&sink, s, shape);
     else if (t.all_tokens > 0)
       walk_stage(&sink, s, shape, &t);
-    round_groups(&sum, &out->stages[s]);
+    round_groups(cost, &sum, &out->stages[s]);
     price_send(cost, s, (double)t.tokens, &out->stages[s]);
   }
 }

@@ -180,7 +180,12 @@ typedef struct oct_cost_options {
   oct_moe_kernel moe_kernel;
   double routing_alpha; /* popularity of experts ~ rank^-alpha; 0 = uniform. <= 4 */
   gboolean eager;       /* no graphs */
+  /* Every stage takes so many times its price, to see what an error of the prices does; 0 = 1.
+   * Bytes and flops stay. At most OCT_COST_SCALE_MAX. */
+  double scale;
 } oct_cost_options;
+
+#define OCT_COST_SCALE_MAX 10.0
 
 #define OCT_COST_OPTIONS_DEFAULT ((oct_cost_options){.kv_dtype = OCT_DTYPE_BF16})
 

@@ -124,6 +124,10 @@ loop(oct_driver *d) {
     may_send = event.kind == OCT_EVENT_TIMER;
     if (event.instance != 0)
       hand_over(d, &event);
+    if (d->config->enough != NULL && d->config->enough(d->config->user)) {
+      d->result->cut_short = TRUE;
+      return TRUE;
+    }
     if (d->config->progress != NULL && events % PROGRESS_EVENTS == 0)
       d->config->progress(d->config->user, &(oct_drive_progress){d->now, d->sent, d->ended});
   }
@@ -148,7 +152,8 @@ conclude(oct_driver *d) {
     oct_metrics_end_window(d->metrics, d->now);
   oct_metrics_measure(d->metrics, &r->measured);
   const oct_measured *m = &r->measured;
-  if (d->config->duration_ns == 0 && (double)(m->end_ns - m->from_ns) < 1e9 * m->residence_mean_s) {
+  if (!r->cut_short && d->config->duration_ns == 0 &&
+      (double)(m->end_ns - m->from_ns) < 1e9 * m->residence_mean_s) {
     oct_measured_clear(&r->measured);
     oct_metrics_extend_window(d->metrics, d->now);
     oct_metrics_measure(d->metrics, &r->measured);

@@ -48,9 +48,11 @@ typedef struct oct_drive_config {
   oct_time timeline_ns;
   /* Reads the counters of the world's resources: [*n] each; NULL = none. */
   void (*read_use)(oct_world *world, guint *n, double *moved, gint64 *delayed_ns);
-  /* Both may be NULL. Now and then; and each request of the window's time as it ends. */
+  /* All may be NULL. Now and then; each request of the window's time as it ends; and after each
+   * event: TRUE ends the run there, whose window then ends too if it had not. */
   void (*progress)(void *user, const oct_drive_progress *progress);
   void (*outcome)(void *user, guint64 index, const oct_outcome *outcome);
+  gboolean (*enough)(void *user);
   void *user;
 } oct_drive_config;
 
@@ -60,6 +62,7 @@ typedef struct oct_drive_result {
   guint32 concurrency;
   oct_time span_ns;     /* until the last event */
   oct_time load_end_ns; /* when the last request was sent */
+  gboolean cut_short;   /* `enough` ended it */
   guint64 sent, ended;  /* of the whole run; accepted ones that ended by themselves */
   guint64 refused;
   char first_refusal[256]; /* why the first one that was not "busy" was refused; "" = none */

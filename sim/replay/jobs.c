@@ -136,7 +136,7 @@ end_children(child *children, guint n) {
 static guint
 wait_for_one(child *children, guint n) {
   for (;;) {
-    struct pollfd fds[OCT_JOBS_PARALLEL];
+    struct pollfd fds[OCT_JOBS_PARALLEL_MAX];
     for (guint i = 0; i < n; i++)
       fds[i] = (struct pollfd){children[i].fd, POLLIN, 0};
     if (poll(fds, n, -1) < 0)
@@ -148,15 +148,15 @@ wait_for_one(child *children, guint n) {
 }
 
 gboolean
-oct_jobs_run(guint n, oct_job_fn fn, void *user, void (*done)(void *user, guint n_done),
-             json_t **results, GError **error) {
-  oct_assert(n <= OCT_JOBS_MAX);
-  child children[OCT_JOBS_PARALLEL];
+oct_jobs_run_at_once(guint parallel, guint n, oct_job_fn fn, void *user,
+                     void (*done)(void *user, guint n_done), json_t **results, GError **error) {
+  oct_assert(n <= OCT_JOBS_MAX && parallel >= 1 && parallel <= OCT_JOBS_PARALLEL_MAX);
+  child children[OCT_JOBS_PARALLEL_MAX];
   guint n_children = 0, next = 0, n_done = 0;
   gboolean good = TRUE;
   memset(results, 0, n * sizeof *results);
   while (good && n_done < n) {
-    if (next < n && n_children < OCT_JOBS_PARALLEL) {
+    if (next < n && n_children < parallel) {
       good = start(&children[n_children], next, fn, user, error);
       n_children += good;
       next++;
@@ -177,4 +177,10 @@ oct_jobs_run(guint n, oct_job_fn fn, void *user, void (*done)(void *user, guint 
   for (guint i = 0; i < n; i++)
     g_clear_pointer(&results[i], json_decref);
   return FALSE;
+}
+
+gboolean
+oct_jobs_run(guint n, oct_job_fn fn, void *user, void (*done)(void *user, guint n_done),
+             json_t **results, GError **error) {
+  return oct_jobs_run_at_once(OCT_JOBS_PARALLEL, n, fn, user, done, results, error);
 }

@@ -10,8 +10,9 @@
 
 #include "sim/replay/slo.h"
 
-#define OCT_JOBS_MAX      64
-#define OCT_JOBS_PARALLEL 2
+#define OCT_JOBS_MAX          64
+#define OCT_JOBS_PARALLEL     2
+#define OCT_JOBS_PARALLEL_MAX 64
 
 /* In the child: job `index`'s result, owned, or NULL with *error. */
 typedef json_t *(*oct_job_fn)(void *user, guint index, GError **error);
@@ -22,5 +23,10 @@ typedef json_t *(*oct_job_fn)(void *user, guint index, GError **error);
  * nothing is handed back. */
 gboolean oct_jobs_run(guint n, oct_job_fn fn, void *user, void (*done)(void *user, guint n_done),
                       json_t **results, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* The same for `parallel` at once, 1 … OCT_JOBS_PARALLEL_MAX. `done` may look at `results`: those
+ * of jobs that have ended are set. */
+gboolean oct_jobs_run_at_once(guint parallel, guint n, oct_job_fn fn, void *user,
+                              void (*done)(void *user, guint n_done), json_t **results,
+                              GError **error) G_GNUC_WARN_UNUSED_RESULT;
 
 #endif

@@ -90,6 +90,8 @@ fill_drive(const oct_replay_config *config, const oct_setup *setup, const output
                               .timeline_ns = config->timeline_ns,
                               .read_use = oct_setup_read_use(setup),
                               .progress = config->progress,
+                              .outcome = config->outcome,
+                              .enough = config->enough,
                               .user = config->user};
   drive->engine.log = o->log;
   if (setup->profile != NULL) {

@@ -27,7 +27,10 @@ typedef struct oct_replay_config {
   oct_time duration_ns, warmup_ns, sample_ns, timeline_ns; /* as oct_drive_config */
   oct_slo slo;
   const char *requests_path, *timeline_path, *log_path; /* NULL = not written */
+  /* As in oct_drive_config. */
   void (*progress)(void *user, const oct_drive_progress *progress);
+  void (*outcome)(void *user, guint64 index, const oct_outcome *outcome);
+  gboolean (*enough)(void *user);
   void *user;
 } oct_replay_config;
 

@@ -30,7 +30,8 @@ struct oct_rows {
   char *path;
   oct_trace_options trace_options;
   double own_rate, factor; /* times are multiplied by it */
-  gint64 span_ns;          /* superpose: period of a copy */
+  double output_scale, prefix_share;
+  gint64 span_ns; /* superpose: period of a copy */
   guint n_copies;
   copy *copies;
   GArray *heap; /* compress: held, the earliest on top */
@@ -167,6 +168,8 @@ oct_rows_open(const oct_rows_options *options, GError **error) {
     rows->trace_options = *options->trace;
   else
     oct_trace_options_init(&rows->trace_options);
+  rows->output_scale = options->output_scale;
+  rows->prefix_share = options->prefix_share;
   if (!set_up(rows, options, error))
     return NULL;
   return g_steal_pointer(&rows);
@@ -370,8 +373,8 @@ next_compressed(oct_rows *rows, oct_trace_request *out, GError **error) {
   return TRUE;
 }
 
-gboolean
-oct_rows_next(oct_rows *rows, oct_trace_request *out, guint64 *salt, GError **error) {
+static gboolean
+next_timed(oct_rows *rows, oct_trace_request *out, guint64 *salt, GError **error) {
   *salt = 0;
   if (rows->factor == 0)
     return next_superposed(rows, out, salt, error);
@@ -383,6 +386,27 @@ oct_rows_next(oct_rows *rows, oct_trace_request *out, guint64 *salt, GError **er
     return FALSE;
   if (out->arrival_ns > 0)
     out->arrival_ns = scaled(rows, out->arrival_ns);
+  return TRUE;
+}
+
+static guint32
+scaled_tokens(guint32 tokens, double scale) {
+  return (guint32)CLAMP(floor(tokens * scale + 0.5), 1, G_MAXINT32);
+}
+
+gboolean
+oct_rows_next(oct_rows *rows, oct_trace_request *out, guint64 *salt, GError **error) {
+  if (!next_timed(rows, out, salt, error))
+    return FALSE;
+  if (rows->output_scale > 0) {
+    out->output_tokens = scaled_tokens(out->output_tokens, rows->output_scale);
+    if (out->max_tokens > 0)
+      out->max_tokens = scaled_tokens(out->max_tokens, rows->output_scale);
+  }
+  if (rows->prefix_share > 0) {
+    out->n_hash_ids = (guint32)floor(out->n_hash_ids * MIN(rows->prefix_share, 1));
+    out->n_output_hash_ids = 0;
+  }
   return TRUE;
 }
 

@@ -32,6 +32,9 @@ typedef struct oct_rows_options {
   guint64 seed;                   /* generators: replaces their seed when above 0 */
   double rate;                    /* session starts per second; 0 = the trace's own */
   oct_rate_mode mode;
+  /* What-ifs. Output tokens are multiplied (at least one stays; a stated max_tokens grows with
+   * them); only the first share of each row's prefix ids is kept. 0 = as they are. */
+  double output_scale, prefix_share;
 } oct_rows_options;
 
 typedef struct oct_rows oct_rows;

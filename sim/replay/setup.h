@@ -48,6 +48,7 @@ typedef struct oct_setup_options {
   gboolean expert_load;
   oct_moe_kernel moe_kernel;
   double routing_alpha;
+  double cost_scale; /* of steps on simgrid, as in oct_cost_options; 0 = 1 */
   gboolean exact; /* every step through the solver */
   guint64 seed;
 } oct_setup_options;

@@ -9,6 +9,12 @@ static const double t95[OCT_TREND_BATCHES_MAX - 1] = {0,     12.706, 4.303, 3.18
                                                       2.571, 2.447,  2.365, 2.306, 2.262,
                                                       2.228, 2.201,  2.179, 2.160, 2.145};
 
+double
+oct_trend_student(guint degrees) {
+  oct_assert(degrees >= 1 && degrees <= OCT_TREND_DEGREES_MAX);
+  return t95[degrees];
+}
+
 oct_trend
 oct_trend_of(const double *x, const double *y, gsize n) {
   oct_trend trend = {0};

@@ -24,6 +24,10 @@ typedef struct oct_trend {
 /* x rising. */
 oct_trend oct_trend_of(const double *x, const double *y, gsize n);
 
+/* Student's t, two-sided 95 %, of 1 … OCT_TREND_DEGREES_MAX degrees of freedom. */
+#define OCT_TREND_DEGREES_MAX (OCT_TREND_BATCHES_MAX - 2)
+double oct_trend_student(guint degrees);
+
 typedef enum oct_verdict {
   OCT_VERDICT_STABLE,
   OCT_VERDICT_SATURATED,

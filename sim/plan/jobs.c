@@ -1,0 +1,196 @@
+/* Searches in children, and what they found on disk: each that ends is written down at once, whole
+ * or not at all, so that a plan that is interrupted goes on where it was. */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/assert.h"
+#include "sim/plan/probe.h"
+#include "sim/plan/race.h"
+#include "sim/plan/search.h"
+#include "sim/replay/jobs.h"
+
+#define COARSE_TOLERANCE 0.06
+#define FULL_TOLERANCE   0.02
+#define FULL_STRETCH_MAX 4
+
+/* ---------------------------------------------------------------- the state's file */
+
+/* What must be equal for results to be of use: the traffic, the objectives and the horizons.
+ * Layouts are told by the key of each job. */
+static char *
+key_of(const oct_plan_options *o) {
+  const oct_replay_config *c = o->base;
+  GString *text = g_string_new(OCT_PLAN_SCHEMA);
+  g_string_append_printf(
+      text, "|%s|%s|%" G_GUINT64_FORMAT "|%d|%g|%" G_GUINT64_FORMAT "|%" G_GUINT64_FORMAT,
+      PACKAGE_VERSION, c->rows.path, c->rows.trace != NULL ? c->rows.trace->limit : 0,
+      c->exact_lengths, o->full_seconds, o->coarse_requests, c->rows.seed);
+  g_string_append_printf(text, "|%s", o->identity);
+  for (guint i = 0; i < c->slo.n_items; i++)
+    g_string_append_printf(text, "|%s=%" G_GINT64_FORMAT, c->slo.items[i].name,
+                           c->slo.items[i].limit_ns);
+  return g_string_free(text, FALSE);
+}
+
+gboolean
+oct_plan_open_state(oct_plan_race *race, GError **error) {
+  const char *path = race->options->state_path;
+  g_autofree char *key = key_of(race->options);
+  if (path != NULL && g_file_test(path, G_FILE_TEST_EXISTS)) {
+    json_error_t why;
+    race->state = json_load_file(path, 0, &why);
+    const char *found = json_string_value(json_object_get(race->state, "key"));
+    if (g_strcmp0(found, key) == 0 && json_is_object(json_object_get(race->state, "done")))
+      return TRUE;
+    g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION, "state %s: %s", path,
+                found != NULL ? "belongs to another trace, objective, horizon or version"
+                              : "is no state of a plan");
+    return FALSE;
+  }
+  race->state = json_pack("{s:s, s:{}}", "key", key, "done");
+  return TRUE;
+}
+
+static gboolean
+save_state(const oct_plan_race *race, GError **error) {
+  const char *path = race->options->state_path;
+  if (path == NULL)
+    return TRUE;
+  char *text = json_dumps(race->state, JSON_COMPACT | JSON_REAL_PRECISION(17) | JSON_SORT_KEYS);
+  gboolean good = g_file_set_contents(path, text, -1, error);
+  free(text);
+  return good;
+}
+
+/* The whole of a job: layout with its knobs, stream, horizon and change. */
+static char *
+job_key(const oct_plan_race *race, const oct_plan_job *job) {
+  const oct_plan_layout *l = &g_array_index(race->layouts, oct_plan_layout, job->layout);
+  const oct_setup_options *o = &l->options;
+  return g_strdup_printf("%s on %s: %s|tokens %u seqs %u|seed %u|%s|%s|from %.9g by %.4g to %.9g",
+                         o->model, o->node != NULL ? o->node : "mock", l->label,
+                         o->engine.max_num_batched_tokens, o->engine.max_num_seqs, job->seed,
+                         job->full ? "full" : "coarse", job->change.name, job->guess, job->widen,
+                         job->least);
+}
+
+/* ---------------------------------------------------------------- in the child */
+
+static json_t *
+probe_rate(void *user, double rate, double stretch, GError **error) {
+  return oct_plan_probe_run(user, rate, stretch, error);
+}
+
+typedef struct batch {
+  oct_plan_race *race;
+  const oct_plan_job *jobs;
+  guint *todo; /* indices into jobs, of those that run */
+  guint first; /* of this call */
+  json_t *found[OCT_JOBS_MAX];
+  gboolean kept[OCT_JOBS_MAX];
+  guint n, done, total;
+  const char *phase;
+  GError *error; /* of the state's file */
+} batch;
+
+static json_t *
+run_search(void *user, guint index, GError **error) {
+  const batch *b = user;
+  const oct_plan_race *race = b->race;
+  const oct_plan_options *o = race->options;
+  const oct_plan_job *job = &b->jobs[b->todo[b->first + index]];
+  const oct_plan_layout *l = &g_array_index(race->layouts, oct_plan_layout, job->layout);
+  const guint64 total = race->workload.n_total;
+  oct_replay_config config = *o->base;
+  config.setup = l->options;
+  config.setup.seed = o->base->setup.seed + job->seed;
+  config.setup.cost_scale = job->change.cost_scale;
+  config.rows.output_scale = job->change.output_scale;
+  config.rows.prefix_share = job->change.prefix_share;
+  if (race->workload.generated)
+    config.rows.seed = (config.rows.seed > 0 ? config.rows.seed : o->base->setup.seed) + job->seed;
+  oct_plan_probe probe = {.config = &config,
+                          .requests_per_start = race->workload.requests_per_start,
+                          .seconds = o->full_seconds,
+                          .strict = job->full};
+  if (!job->full)
+    probe.requests = total > 0 ? MIN(total, o->coarse_requests) : o->coarse_requests;
+  else if (total > 0)
+    probe.requests = total;
+  const oct_plan_search_options search = {
+      .probe = probe_rate,
+      .user = &probe,
+      .guess = job->guess,
+      .least = job->least,
+      .widen = job->widen,
+      .tolerance = job->full ? FULL_TOLERANCE : COARSE_TOLERANCE,
+      .stretch_max = job->full && total == 0 ? FULL_STRETCH_MAX : 1};
+  return oct_plan_search(&search, error);
+}
+
+/* ---------------------------------------------------------------- in the parent */
+
+static void
+job_done(void *user, guint n_done) {
+  batch *b = user;
+  (void)n_done;
+  json_t *done = json_object_get(b->race->state, "done");
+  for (guint i = 0; i < b->n; i++) {
+    if (b->kept[i] || b->found[i] == NULL)
+      continue;
+    g_autofree char *key = job_key(b->race, &b->jobs[b->todo[b->first + i]]);
+    json_object_set(done, key, b->found[i]);
+    b->kept[i] = TRUE;
+    b->done++;
+  }
+  if (b->error == NULL)
+    (void)!save_state(b->race, &b->error);
+  if (b->race->options->told != NULL)
+    b->race->options->told(b->race->options->user,
+                           &(oct_plan_progress){b->phase, b->done, b->total});
+}
+
+/* The next few of the jobs that are left. */
+static gboolean
+run_some(batch *b, guint left, GError **error) {
+  b->n = MIN(left, OCT_JOBS_MAX);
+  memset(b->found, 0, sizeof b->found);
+  memset(b->kept, 0, sizeof b->kept);
+  if (!oct_jobs_run_at_once(b->race->options->parallel, b->n, run_search, b, job_done, b->found,
+                            error))
+    return FALSE;
+  for (guint i = 0; i < b->n; i++)
+    json_decref(b->found[i]);
+  b->first += b->n;
+  if (b->error == NULL)
+    return TRUE;
+  g_propagate_error(error, b->error);
+  return FALSE;
+}
+
+gboolean
+oct_plan_run_jobs(oct_plan_race *race, const char *phase, const oct_plan_job *jobs, guint n,
+                  json_t **results, GError **error) {
+  json_t *done = json_object_get(race->state, "done");
+  g_autofree guint *todo = g_new0(guint, n + 1);
+  batch b = {.race = race, .jobs = jobs, .todo = todo, .total = n, .phase = phase};
+  guint n_todo = 0;
+  for (guint i = 0; i < n; i++) {
+    g_autofree char *key = job_key(race, &jobs[i]);
+    if (json_object_get(done, key) == NULL)
+      todo[n_todo++] = i;
+  }
+  b.done = n - n_todo;
+  while (b.first < n_todo)
+    if (!run_some(&b, n_todo - b.first, error))
+      return FALSE;
+  for (guint i = 0; i < n; i++) {
+    g_autofree char *key = job_key(race, &jobs[i]);
+    results[i] = json_object_get(done, key);
+    oct_assert(results[i] != NULL);
+    race->probes += (guint64)json_integer_value(json_object_get(results[i], "probes"));
+  }
+  return TRUE;
+}

@@ -1,0 +1,210 @@
+#include "sim/plan/layout.h"
+
+#include <string.h>
+
+#include "engine/base/assert.h"
+
+/* Without a node (mock) there are so many devices. */
+#define MOCK_DEVICES 8
+
+const char *
+oct_plan_fate_name(oct_plan_fate fate) {
+  static const char *const names[OCT_PLAN_FATE_COUNT] = {"illegal", "bounded", "outpaced",
+                                                         "simulated", "finalist"};
+  oct_assert(fate < OCT_PLAN_FATE_COUNT);
+  return names[fate];
+}
+
+void
+oct_plan_layout_clear(gpointer layout) {
+  oct_plan_layout *l = layout;
+  g_clear_pointer(&l->label, g_free);
+  g_clear_pointer(&l->why, g_free);
+}
+
+/* ---------------------------------------------------------------- one layout */
+
+static char *
+label_of(const oct_plan_layout *l, const oct_plan_variant *variant) {
+  const oct_parallel *p = &l->options.engine.instance.parallel;
+  GString *text = g_string_new(NULL);
+  g_string_append_printf(text, "TP%u", p->tensor);
+  if (p->pipeline > 1)
+    g_string_append_printf(text, " PP%u", p->pipeline);
+  if (p->data > 1)
+    g_string_append_printf(text, " DP%u", p->data);
+  if (p->expert_parallel)
+    g_string_append(text, " EP");
+  if (p->decode_context > 1)
+    g_string_append_printf(text, " DCP%u", p->decode_context);
+  g_string_append_printf(text, " x%u", l->options.n_replicas);
+  if (*variant->label != '\0')
+    g_string_append_printf(text, ", %s", variant->label);
+  return g_string_free(text, FALSE);
+}
+
+/* The last sentence of a memory ledger's refusal says enough; a list keeps one line of it. */
+static char *
+first_line(const char *text) {
+  return g_strndup(text, strcspn(text, "\n"));
+}
+
+/* FALSE when it is illegal. */
+static gboolean
+add_layout(const oct_plan_variant *variant, guint number, const oct_parallel *parallel,
+           guint32 replicas, const oct_slo *slo, const oct_plan_workload *workload,
+           GArray *layouts) {
+  oct_plan_layout l = {.variant = number, .options = variant->options};
+  g_autoptr(GError) why = NULL;
+  oct_setup setup;
+  l.options.engine.instance.parallel = *parallel;
+  l.options.n_replicas = replicas;
+  l.gpus = oct_parallel_world(parallel) * replicas;
+  l.label = label_of(&l, variant);
+  l.fate = OCT_PLAN_FATE_OUTPACED;
+  if (!oct_setup_make(&l.options, &setup, &why)) {
+    l.fate = OCT_PLAN_FATE_ILLEGAL;
+    l.why = first_line(why->message);
+  } else {
+    l.options.engine.max_num_seqs = setup.engine.max_num_seqs;
+    l.options.engine.max_num_batched_tokens = setup.engine.max_num_batched_tokens;
+    if (!oct_plan_bound_of(&setup, slo, workload, &l.bound, &why)) {
+      l.fate = OCT_PLAN_FATE_ILLEGAL;
+      l.why = first_line(why->message);
+    } else if (l.bound.misses) {
+      l.fate = OCT_PLAN_FATE_BOUNDED;
+      l.why = g_strdup(l.bound.why);
+    }
+    oct_setup_clear(&setup);
+  }
+  g_array_append_val(layouts, l);
+  return l.fate != OCT_PLAN_FATE_ILLEGAL;
+}
+
+/* ---------------------------------------------------------------- all of them */
+
+typedef struct space {
+  const oct_plan_variant *variant;
+  guint number;
+  guint32 gpus;
+  gboolean has_experts;
+  const oct_slo *slo;
+  const oct_plan_workload *workload;
+  GArray *layouts;
+} space;
+
+static gboolean
+is_wanted(guint32 fixed, guint32 size) {
+  return fixed <= 1 || fixed == size;
+}
+
+static void
+add_replicas(const space *s, const oct_parallel *p) {
+  guint32 most = s->gpus / oct_parallel_world(p), fixed = s->variant->options.n_replicas;
+  gboolean legal = TRUE;
+  /* What one replica may not, several may not either. */
+  for (guint32 n = 1; legal && n <= most && n <= 64; n++)
+    if (is_wanted(fixed, n))
+      legal = add_layout(s->variant, s->number, p, n, s->slo, s->workload, s->layouts);
+}
+
+static void
+add_context(const space *s, oct_parallel *p) {
+  const oct_parallel *fixed = &s->variant->options.engine.instance.parallel;
+  for (guint32 dcp = 1; dcp <= p->tensor; dcp++)
+    if (p->tensor % dcp == 0 && is_wanted(fixed->decode_context, dcp)) {
+      p->decode_context = dcp;
+      add_replicas(s, p);
+    }
+}
+
+static void
+add_experts(const space *s, oct_parallel *p) {
+  const oct_parallel *fixed = &s->variant->options.engine.instance.parallel;
+  gboolean both = s->has_experts && p->tensor * p->data > 1;
+  for (int on = fixed->expert_parallel; on <= (both || fixed->expert_parallel); on++) {
+    p->expert_parallel = on;
+    add_context(s, p);
+  }
+}
+
+static void
+add_all(const space *s) {
+  const oct_parallel *fixed = &s->variant->options.engine.instance.parallel;
+  for (guint32 tensor = 1; tensor <= s->gpus; tensor++)
+    for (guint32 pipeline = 1; tensor * pipeline <= s->gpus; pipeline++)
+      for (guint32 data = 1; tensor * pipeline * data <= s->gpus; data++) {
+        oct_parallel p = *fixed;
+        p.tensor = tensor;
+        p.pipeline = pipeline;
+        p.data = data;
+        if ((fixed->tensor == 0 || fixed->tensor == tensor) &&
+            is_wanted(fixed->pipeline, pipeline) && is_wanted(fixed->data, data))
+          add_experts(s, &p);
+      }
+}
+
+gboolean
+oct_plan_layouts(const oct_plan_variant *variant, guint number, guint32 gpus_max,
+                 const oct_slo *slo, const oct_plan_workload *workload, GArray *layouts,
+                 GError **error) {
+  const oct_setup_options *o = &variant->options;
+  space s = {variant, number, MOCK_DEVICES, FALSE, slo, workload, layouts};
+  oct_model_spec *spec = oct_model_spec_load(o->model, o->zoo_dir, error);
+  if (spec == NULL)
+    return FALSE;
+  for (guint i = 0; i < spec->n_ffn; i++)
+    s.has_experts |= spec->ffn[i].n_experts > 0;
+  oct_model_spec_free(spec);
+  if (o->node != NULL) {
+    oct_profile *profile = oct_profile_load(o->node, NULL, o->preset, error);
+    if (profile == NULL)
+      return FALSE;
+    s.gpus = profile->gpu.count;
+    oct_profile_free(profile);
+  }
+  if (gpus_max > 0)
+    s.gpus = MIN(s.gpus, gpus_max);
+  add_all(&s);
+  return TRUE;
+}
+
+/* ---------------------------------------------------------------- the command */
+
+static void
+add_count(GString *line, const char *flag, guint64 value, guint64 standard) {
+  if (value != standard)
+    g_string_append_printf(line, " --%s %" G_GUINT64_FORMAT, flag, value);
+}
+
+char *
+oct_plan_serve_command(const oct_plan_layout *layout) {
+  const oct_setup_options *o = &layout->options;
+  const oct_engine_config *e = &o->engine;
+  const oct_parallel *p = &e->instance.parallel;
+  oct_setup_options standard;
+  oct_setup_options_default(&standard);
+  GString *line = g_string_new("octet serve ");
+  g_string_append(line, o->model);
+  add_count(line, "tensor-parallel-size", p->tensor, 1);
+  add_count(line, "pipeline-parallel-size", p->pipeline, 1);
+  add_count(line, "data-parallel-size", p->data, 1);
+  add_count(line, "decode-context-parallel-size", p->decode_context, 1);
+  if (p->expert_parallel)
+    g_string_append(line, " --enable-expert-parallel");
+  add_count(line, "max-num-seqs", e->max_num_seqs, 0);
+  add_count(line, "max-num-batched-tokens", e->max_num_batched_tokens, 0);
+  add_count(line, "max-model-len", e->max_model_len, 0);
+  add_count(line, "block-size", e->instance.block_size, standard.engine.instance.block_size);
+  if (e->instance.kv_dtype == OCT_DTYPE_FP8)
+    g_string_append(line, " --kv-cache-dtype fp8");
+  if (o->kv_offloading_bytes > 0)
+    g_string_append_printf(line, " --kv-offloading-size %.6g",
+                           (double)o->kv_offloading_bytes / 1073741824.0);
+  if (e->policy != NULL && g_strcmp0(e->policy, standard.engine.policy) != 0)
+    g_string_append_printf(line, " --policy %s", e->policy);
+  if (o->prefix_caching >= 0)
+    g_string_append(line,
+                    o->prefix_caching ? " --enable-prefix-caching" : " --no-enable-prefix-caching");
+  return g_string_free(line, FALSE);
+}

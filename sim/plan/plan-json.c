@@ -1,0 +1,226 @@
+#include "config.h"
+
+#include "sim/plan/plan-json.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "sim/replay/measured-json.h"
+
+static const oct_plan_layout *
+layout_at(const oct_plan_race *race, guint i) {
+  return &g_array_index(race->layouts, oct_plan_layout, i);
+}
+
+static double
+number(const json_t *object, const char *name) {
+  const json_t *value = json_object_get(object, name);
+  return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static json_t *
+copy_of(const json_t *object, const char *name) {
+  const json_t *value = json_object_get(object, name);
+  return value != NULL ? json_deep_copy(value) : json_null();
+}
+
+/* ---------------------------------------------------------------- layouts */
+
+static json_t *
+layout_json(const oct_plan_race *race, guint i) {
+  const oct_plan_layout *l = layout_at(race, i);
+  const json_t *at = race->coarse_at[i];
+  const gboolean legal = l->fate != OCT_PLAN_FATE_ILLEGAL;
+  json_t *out = json_pack("{s:s, s:o, s:i, s:s, s:o}", "label", l->label, "node",
+                          oct_json_text(l->options.node), "gpus", (int)l->gpus, "fate",
+                          oct_plan_fate_name(l->fate), "why", oct_json_text(l->why));
+  json_object_set_new(out, "floor_rate",
+                      legal && l->bound.rate_most < G_MAXDOUBLE ? json_real(l->bound.rate_most)
+                                                                : json_null());
+  json_object_set_new(out, "priced_rate", legal ? json_real(l->bound.rate_guess) : json_null());
+  json_object_set_new(out, "coarse_rate", oct_json_real(race->coarse[i]));
+  json_object_set_new(out, "ttft_p99_s", copy_of(at, "ttft_p99_s"));
+  json_object_set_new(out, "tpot_p99_s", copy_of(at, "tpot_p99_s"));
+  return out;
+}
+
+/* Of layouts that were simulated: more rate per GPU, less TTFT, less TPOT; what nobody beats in
+ * all. */
+static json_t *
+front_json(const oct_plan_race *race) {
+  json_t *front = json_array();
+  for (guint i = 0; i < race->layouts->len; i++) {
+    const json_t *at = race->coarse_at[i];
+    gboolean beaten = !(race->coarse[i] > 0);
+    double mine = race->coarse[i] / layout_at(race, i)->gpus;
+    double ttft = number(at, "ttft_p99_s"), tpot = number(at, "tpot_p99_s");
+    for (guint k = 0; k < race->layouts->len && !beaten; k++) {
+      const json_t *other = race->coarse_at[k];
+      if (k == i || !(race->coarse[k] > 0))
+        continue;
+      double rate = race->coarse[k] / layout_at(race, k)->gpus;
+      double first = number(other, "ttft_p99_s"), gap = number(other, "tpot_p99_s");
+      gboolean no_worse = rate >= mine && !(first > ttft) && !(gap > tpot);
+      gboolean better = rate > mine || first < ttft || gap < tpot;
+      beaten = no_worse && (better || k < i);
+    }
+    if (!beaten)
+      json_array_append_new(
+          front, json_pack("{s:s, s:o, s:i, s:f, s:o, s:o}", "label", layout_at(race, i)->label,
+                           "node", oct_json_text(layout_at(race, i)->options.node), "gpus",
+                           (int)layout_at(race, i)->gpus, "rate_per_gpu", mine, "ttft_p99_s",
+                           copy_of(at, "ttft_p99_s"), "tpot_p99_s", copy_of(at, "tpot_p99_s")));
+  }
+  return front;
+}
+
+/* ---------------------------------------------------------------- finals */
+
+/* Dollars, or whatever the price is in, per million output tokens at the rate that is served. */
+static double
+token_price(const oct_plan_race *race, const oct_plan_final *f, guint32 nodes,
+            double tokens_per_s) {
+  const oct_plan_options *o = race->options;
+  const oct_plan_layout *l = layout_at(race, f->layout);
+  if (o->gpu_hour_prices == NULL || nodes == 0)
+    return NAN;
+  double used = o->wanted > 0 ? o->wanted / f->rate.mean : nodes;
+  double hourly = o->gpu_hour_prices[l->variant] * l->gpus * nodes;
+  return hourly / 3600 / (tokens_per_s * used) * 1e6;
+}
+
+static json_t *
+final_json(const oct_plan_race *race, const oct_plan_final *f) {
+  static const char *const means[] = {"ttft_p50_s", "ttft_p99_s",          "tpot_p50_s",
+                                      "tpot_p99_s", "output_tokens_per_s", "prefix_hit_share"};
+  const oct_plan_layout *l = layout_at(race, f->layout);
+  const guint32 nodes = oct_plan_nodes(race->options, f->rate.mean);
+  json_t *seeds = json_array();
+  json_int_t least = G_MAXINT64;
+  gboolean short_warmup = FALSE;
+  double sums[G_N_ELEMENTS(means)] = {0};
+  for (guint k = 0; k < f->rate.n; k++) {
+    const json_t *search = f->searches[k], *at = json_object_get(search, "at");
+    json_array_append_new(seeds, json_deep_copy(search));
+    least = MIN(least, json_integer_value(json_object_get(at, "measured")));
+    short_warmup |= json_is_true(json_object_get(at, "warmup_short"));
+    for (gsize i = 0; i < G_N_ELEMENTS(means); i++)
+      sums[i] += number(at, means[i]) / f->rate.n;
+  }
+  json_t *out =
+      json_pack("{s:s, s:o, s:i, s:i, s:i, s:f, s:o, s:i, s:I, s:b, s:b}", "label", l->label,
+                "node", oct_json_text(l->options.node), "gpus_per_node", (int)l->gpus, "replicas",
+                (int)l->options.n_replicas, "nodes", (int)nodes, "rate", f->rate.mean, "rate_half",
+                oct_json_real(f->rate.half), "n", (int)f->rate.n, "requests_least", least,
+                "p99_thin", least < OCT_PLAN_P99_REQUESTS, "warmup_short", short_warmup);
+  for (gsize i = 0; i < G_N_ELEMENTS(means); i++)
+    json_object_set_new(out, means[i], oct_json_real(sums[i]));
+  json_object_set_new(out, "rate_per_gpu", json_real(f->rate.mean / l->gpus));
+  json_object_set_new(out, "price_per_million_tokens",
+                      oct_json_real(token_price(race, f, nodes, sums[4])));
+  /* Sure to serve what is wanted: also at the lower end of the interval. */
+  double low = f->rate.mean - (isfinite(f->rate.half) ? f->rate.half : 0);
+  json_object_set_new(out, "wanted_is_sure",
+                      race->options->wanted > 0 ? json_boolean(low * nodes >= race->options->wanted)
+                                                : json_null());
+  json_object_set_new(out, "seeds", seeds);
+  return out;
+}
+
+/* ---------------------------------------------------------------- what-ifs */
+
+static json_t *
+whatifs_json(const oct_plan_race *race, const oct_plan_final *finals, guint n_finals,
+             const oct_plan_whatifs *w) {
+  const oct_plan_options *o = race->options;
+  json_t *list = json_array();
+  double low = n_finals > 0 ? finals[0].rate.mean : NAN, high = low;
+  guint32 fewest = G_MAXUINT32, most = 0;
+  gboolean flips = FALSE, apart = TRUE, enough = TRUE;
+  for (guint c = 0; c < w->n && w->n_layouts > 0; c++) {
+    const oct_plan_layout *best = layout_at(race, finals[0].layout);
+    double rate = w->rates[c][0];
+    guint32 gpus = oct_plan_nodes(o, rate) * best->gpus;
+    gboolean flip = FALSE;
+    json_t *item = json_pack("{s:s, s:f, s:o}", "change", w->changes[c].name, "rate", rate, "gpus",
+                             gpus > 0 ? json_integer(gpus) : json_null());
+    if (w->n_layouts > 1) {
+      const oct_plan_layout *next = layout_at(race, finals[1].layout);
+      flip = oct_plan_score(o, next, w->rates[c][1]) > oct_plan_score(o, best, rate);
+      json_object_set_new(item, "runner_up_rate", oct_json_real(w->rates[c][1]));
+      /* Prices of two layouts may also be wrong in opposite directions. */
+      if (w->changes[c].cost_scale > 1)
+        apart = oct_plan_score(o, best, rate) > finals[1].score;
+    }
+    json_object_set_new(item, "flips", json_boolean(flip));
+    json_array_append_new(list, item);
+    flips |= flip;
+    enough &= gpus > 0;
+    low = MIN(low, rate);
+    high = MAX(high, rate);
+    fewest = gpus > 0 ? MIN(fewest, gpus) : fewest;
+    most = MAX(most, gpus);
+  }
+  return json_pack("{s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:f, s:o}", "changes", list,
+                   "rate_low", oct_json_real(low), "rate_high", oct_json_real(high), "gpus_fewest",
+                   most > 0 ? json_integer(fewest) : json_null(), "gpus_most",
+                   most > 0 ? json_integer(most) : json_null(), "nodes_suffice", enough, "flips",
+                   flips, "apart", apart, "cost_error", o->cost_error, "cost_error_from",
+                   oct_json_text(o->cost_error_from));
+}
+
+/* ---------------------------------------------------------------- the whole */
+
+static json_t *
+question_json(const oct_plan_race *race) {
+  static const char *const goals[] = {"highest rate", "fewest GPUs", "cheapest per token"};
+  const oct_plan_options *o = race->options;
+  json_t *slo = json_array();
+  for (guint i = 0; i < o->base->slo.n_items; i++)
+    json_array_append_new(slo,
+                          json_pack("{s:s, s:o}", "name", o->base->slo.items[i].name, "limit_s",
+                                    oct_json_seconds(o->base->slo.items[i].limit_ns)));
+  return json_pack("{s:s, s:o, s:s, s:o, s:f, s:f, s:f, s:f, s:o, s:i}", "goal", goals[o->goal],
+                   "wanted_rate", o->wanted > 0 ? json_real(o->wanted) : json_null(), "trace",
+                   o->base->trace_name != NULL ? o->base->trace_name : o->base->rows.path, "slo",
+                   slo, "mean_input_tokens", race->workload.mean_input, "mean_output_tokens",
+                   race->workload.mean_output, "requests_per_start",
+                   race->workload.requests_per_start, "own_rate", race->workload.own_rate, "model",
+                   oct_json_text(o->variants[0].options.model), "nodes_max", (int)o->nodes_max);
+}
+
+static json_t *
+method_json(const oct_plan_race *race) {
+  const oct_plan_options *o = race->options;
+  guint counts[OCT_PLAN_FATE_COUNT] = {0};
+  for (guint i = 0; i < race->layouts->len; i++)
+    counts[layout_at(race, i)->fate]++;
+  json_t *fates = json_object();
+  for (int f = 0; f < OCT_PLAN_FATE_COUNT; f++)
+    json_object_set_new(fates, oct_plan_fate_name((oct_plan_fate)f), json_integer(counts[f]));
+  guint64 total = race->workload.n_total;
+  guint64 coarse = total > 0 ? MIN(total, o->coarse_requests) : o->coarse_requests;
+  return json_pack("{s:o, s:I, s:o, s:o, s:i, s:b, s:I}", "layouts", fates, "coarse_requests",
+                   (json_int_t)coarse, "full_seconds",
+                   total > 0 ? json_null() : json_real(o->full_seconds), "full_requests",
+                   total > 0 ? json_integer((json_int_t)total) : json_null(), "seeds",
+                   (int)(race->workload.generated ? o->seeds : 1), "one_stream",
+                   !race->workload.generated, "runs", (json_int_t)race->probes);
+}
+
+json_t *
+oct_plan_json(const oct_plan_race *race, const oct_plan_final *finals, guint n_finals,
+              const oct_plan_whatifs *whatifs) {
+  json_t *layouts = json_array(), *list = json_array();
+  for (guint i = 0; i < race->layouts->len; i++)
+    json_array_append_new(layouts, layout_json(race, i));
+  for (guint i = 0; i < n_finals; i++)
+    json_array_append_new(list, final_json(race, &finals[i]));
+  g_autofree char *command =
+      n_finals > 0 ? oct_plan_serve_command(layout_at(race, finals[0].layout)) : NULL;
+  return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "schema", OCT_PLAN_SCHEMA,
+                   "octet", PACKAGE_VERSION, "question", question_json(race), "method",
+                   method_json(race), "finals", list, "what_if",
+                   whatifs_json(race, finals, n_finals, whatifs), "pareto", front_json(race),
+                   "serve", oct_json_text(command), "layouts", layouts);
+}

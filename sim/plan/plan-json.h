@@ -1,0 +1,29 @@
+/* A plan's outcome as JSON: doc/plan.md describes each field. */
+#ifndef OCT_SIM_PLAN_PLAN_JSON_H
+#define OCT_SIM_PLAN_PLAN_JSON_H
+
+#include "sim/plan/race.h"
+#include "sim/replay/trend.h"
+
+#define OCT_PLAN_SEEDS_MAX   (OCT_TREND_DEGREES_MAX + 1)
+#define OCT_PLAN_CHANGES_MAX 5
+#define OCT_PLAN_CHANGED     2 /* finals that are tried with changes */
+
+typedef struct oct_plan_final {
+  guint layout;
+  json_t *searches[OCT_PLAN_SEEDS_MAX]; /* borrowed from the state */
+  oct_plan_estimate rate;
+  double score;
+} oct_plan_final;
+
+typedef struct oct_plan_whatifs {
+  guint n, n_layouts;
+  oct_plan_change changes[OCT_PLAN_CHANGES_MAX];
+  double rates[OCT_PLAN_CHANGES_MAX][OCT_PLAN_CHANGED]; /* one node's, of finals 0, 1 */
+} oct_plan_whatifs;
+
+/* Finals in order, the best first. Owned. */
+json_t *oct_plan_json(const oct_plan_race *race, const oct_plan_final *finals, guint n_finals,
+                      const oct_plan_whatifs *whatifs);
+
+#endif

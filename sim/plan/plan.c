@@ -1,0 +1,324 @@
+#include "sim/plan/plan.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/base/assert.h"
+#include "sim/plan/plan-json.h"
+#include "sim/plan/race.h"
+
+void
+oct_plan_options_default(oct_plan_options *o) {
+  memset(o, 0, sizeof *o);
+  o->identity = "";
+  o->nodes_max = 1;
+  o->full_seconds = 600;
+  o->coarse_requests = 2000;
+  o->seeds = OCT_PLAN_SEEDS;
+  o->parallel = 2;
+}
+
+static oct_plan_layout *
+layout_at(const oct_plan_race *race, guint i) {
+  return &g_array_index(race->layouts, oct_plan_layout, i);
+}
+
+/* ---------------------------------------------------------------- an order of layouts */
+
+typedef struct ranked {
+  guint layout;
+  double score;
+} ranked;
+
+/* The best first; of equals the one that was listed first. */
+static int
+by_score(const void *a, const void *b) {
+  const ranked *x = a, *y = b;
+  if (x->score != y->score)
+    return x->score > y->score ? -1 : 1;
+  return (x->layout > y->layout) - (x->layout < y->layout);
+}
+
+/* The score that a layout has to beat: of the third best so far; -infinity before there are three.
+ */
+static double
+bar_of(const oct_plan_race *race) {
+  double best[OCT_PLAN_FINALS];
+  for (guint i = 0; i < OCT_PLAN_FINALS; i++)
+    best[i] = -INFINITY;
+  for (guint i = 0; i < race->layouts->len; i++) {
+    if (isnan(race->coarse[i]))
+      continue;
+    double score = oct_plan_score(race->options, layout_at(race, i), race->coarse[i]);
+    for (guint k = 0; k < OCT_PLAN_FINALS; k++)
+      if (score > best[k]) {
+        double worse = best[k];
+        best[k] = score;
+        score = worse;
+      }
+  }
+  return best[OCT_PLAN_FINALS - 1];
+}
+
+/* Whether the layout still has a chance; else its fate and why. */
+static gboolean
+is_in_the_race(const oct_plan_race *race, oct_plan_layout *l, double bar) {
+  const oct_plan_options *o = race->options;
+  if (oct_plan_nodes(o, l->bound.rate_most) == 0) {
+    l->fate = OCT_PLAN_FATE_BOUNDED;
+    l->why = g_strdup_printf("at most %.4g/s a node by the roofline: too many nodes for %.4g/s",
+                             l->bound.rate_most, o->wanted);
+  } else if (oct_plan_score(o, l, l->bound.rate_most) < bar) {
+    l->fate = OCT_PLAN_FATE_BOUNDED;
+    l->why = g_strdup_printf("at most %.4g/s by the roofline: three others are better",
+                             l->bound.rate_most);
+  } else if (oct_plan_score(o, l, l->bound.rate_guess / OCT_PLAN_OUTPACED) < bar) {
+    l->fate = OCT_PLAN_FATE_OUTPACED;
+    l->why = g_strdup_printf("priced at %.4g/s: not simulated, three others are better than twice "
+                             "that",
+                             l->bound.rate_guess);
+  } else {
+    return TRUE;
+  }
+  return FALSE;
+}
+
+/* ---------------------------------------------------------------- coarse */
+
+#define COARSE_WIDEN 1.3
+#define FULL_WIDEN   1.05 /* of the first stream: from the coarse rate */
+#define NEXT_WIDEN   1.02 /* of the others: from the first's */
+#define CHANGE_WIDEN 1.1
+
+/* The least rate of a layout that is worth the bar: its score never falls when the rate rises. */
+static double
+least_rate(const oct_plan_race *race, const oct_plan_layout *l, double bar) {
+  double low = 0, high = 2 * l->bound.rate_guess;
+  if (!isfinite(bar) || oct_plan_score(race->options, l, high) < bar)
+    return 0;
+  for (int i = 0; i < 60; i++) {
+    double middle = (low + high) / 2;
+    if (oct_plan_score(race->options, l, middle) < bar)
+      low = middle;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+/* The next wave out of `order`, from *next on. */
+static guint
+pick_wave(oct_plan_race *race, const ranked *order, guint n_order, guint *next,
+          oct_plan_job wave[OCT_PLAN_WAVE]) {
+  const double bar = bar_of(race);
+  guint n = 0;
+  for (; *next < n_order && n < OCT_PLAN_WAVE; (*next)++) {
+    guint i = order[*next].layout;
+    oct_plan_layout *l = layout_at(race, i);
+    if (is_in_the_race(race, l, bar))
+      wave[n++] = (oct_plan_job){.layout = i,
+                                 .guess = l->bound.rate_guess,
+                                 .least = least_rate(race, l, bar),
+                                 .widen = COARSE_WIDEN,
+                                 .change = {.name = ""}};
+  }
+  return n;
+}
+
+static void
+note_coarse(oct_plan_race *race, guint i, const json_t *found) {
+  oct_plan_layout *l = layout_at(race, i);
+  json_t *at = json_object_get(found, "at");
+  race->coarse[i] = json_number_value(json_object_get(found, "rate"));
+  race->coarse_at[i] = json_is_object(at) ? at : NULL;
+  l->fate = OCT_PLAN_FATE_SIMULATED;
+  if (!(race->coarse[i] > 0))
+    l->why = g_strdup_printf("simulated, does not serve %.4g/s: looked no further",
+                             json_number_value(json_object_get(found, "too_high")));
+}
+
+static gboolean
+race_coarse(oct_plan_race *race, GError **error) {
+  g_autofree ranked *order = g_new0(ranked, race->layouts->len + 1);
+  guint n_order = 0, next = 0, n;
+  for (guint i = 0; i < race->layouts->len; i++) {
+    const oct_plan_layout *l = layout_at(race, i);
+    if (l->fate != OCT_PLAN_FATE_ILLEGAL && l->fate != OCT_PLAN_FATE_BOUNDED)
+      order[n_order++] = (ranked){i, oct_plan_score(race->options, l, l->bound.rate_guess)};
+  }
+  qsort(order, n_order, sizeof *order, by_score);
+  oct_plan_job wave[OCT_PLAN_WAVE];
+  while ((n = pick_wave(race, order, n_order, &next, wave)) > 0) {
+    json_t *found[OCT_PLAN_WAVE];
+    if (!oct_plan_run_jobs(race, "coarse", wave, n, found, error))
+      return FALSE;
+    for (guint k = 0; k < n; k++)
+      note_coarse(race, wave[k].layout, found[k]);
+  }
+  return TRUE;
+}
+
+/* ---------------------------------------------------------------- finals */
+
+static guint
+pick_finals(oct_plan_race *race, oct_plan_final finals[OCT_PLAN_FINALS]) {
+  g_autofree ranked *order = g_new0(ranked, race->layouts->len + 1);
+  guint n_order = 0, n;
+  for (guint i = 0; i < race->layouts->len; i++)
+    if (race->coarse[i] > 0)
+      order[n_order++] =
+          (ranked){i, oct_plan_score(race->options, layout_at(race, i), race->coarse[i])};
+  qsort(order, n_order, sizeof *order, by_score);
+  for (n = 0; n < n_order && n < OCT_PLAN_FINALS && isfinite(order[n].score); n++)
+    finals[n] = (oct_plan_final){.layout = order[n].layout};
+  return n;
+}
+
+static int
+by_final_score(const void *a, const void *b) {
+  const oct_plan_final *x = a, *y = b;
+  if (x->score != y->score)
+    return x->score > y->score ? -1 : 1;
+  return (x->layout > y->layout) - (x->layout < y->layout);
+}
+
+/* Searches of finals on streams `from` … `to` - 1. */
+static gboolean
+run_streams(oct_plan_race *race, oct_plan_final *finals, guint n, guint from, guint to,
+            GError **error) {
+  oct_plan_job jobs[OCT_PLAN_FINALS * OCT_PLAN_SEEDS_MAX];
+  json_t *found[G_N_ELEMENTS(jobs)];
+  guint n_jobs = 0;
+  for (guint f = 0; f < n; f++)
+    for (guint k = from; k < to; k++) {
+      const json_t *first = from > 0 ? finals[f].searches[0] : NULL;
+      double rate = json_number_value(json_object_get(first, "rate"));
+      gboolean known = rate > 0;
+      jobs[n_jobs++] = (oct_plan_job){.layout = finals[f].layout,
+                                      .seed = k,
+                                      .full = TRUE,
+                                      .guess = known ? rate : race->coarse[finals[f].layout],
+                                      .widen = known ? NEXT_WIDEN : FULL_WIDEN,
+                                      .change = {.name = ""}};
+    }
+  if (n_jobs > 0 && !oct_plan_run_jobs(race, "final", jobs, n_jobs, found, error))
+    return FALSE;
+  for (guint i = 0; i < n_jobs; i++)
+    finals[i / (to - from)].searches[from + i % (to - from)] = found[i];
+  return TRUE;
+}
+
+static gboolean
+run_finals(oct_plan_race *race, oct_plan_final *finals, guint n, GError **error) {
+  const guint seeds = race->workload.generated ? race->options->seeds : 1;
+  oct_assert(seeds >= 1 && seeds <= OCT_PLAN_SEEDS_MAX);
+  if (!run_streams(race, finals, n, 0, 1, error) ||
+      (seeds > 1 && !run_streams(race, finals, n, 1, seeds, error)))
+    return FALSE;
+  for (guint f = 0; f < n; f++) {
+    oct_plan_layout *l = layout_at(race, finals[f].layout);
+    double rates[OCT_PLAN_SEEDS_MAX];
+    for (guint k = 0; k < seeds; k++)
+      rates[k] = json_number_value(json_object_get(finals[f].searches[k], "rate"));
+    finals[f].rate = oct_plan_estimate_of(rates, seeds);
+    finals[f].score = oct_plan_score(race->options, l, finals[f].rate.mean);
+    l->fate = OCT_PLAN_FATE_FINALIST;
+  }
+  qsort(finals, n, sizeof *finals, by_final_score);
+  return TRUE;
+}
+
+/* ---------------------------------------------------------------- what-ifs */
+
+static guint
+list_changes(const oct_plan_race *race, oct_plan_change changes[OCT_PLAN_CHANGES_MAX]) {
+  const double e = race->options->cost_error;
+  guint n = 0;
+  if (e > 0) {
+    changes[n++] = (oct_plan_change){.name = "step costs up", .cost_scale = 1 + e};
+    changes[n++] = (oct_plan_change){.name = "step costs down", .cost_scale = 1 - e};
+  }
+  changes[n++] = (oct_plan_change){.name = "outputs 20 % longer", .output_scale = 1.2};
+  changes[n++] = (oct_plan_change){.name = "outputs 20 % shorter", .output_scale = 0.8};
+  if (race->workload.has_prefix_ids)
+    changes[n++] = (oct_plan_change){.name = "a fifth less prefix shared", .prefix_share = 0.8};
+  return n;
+}
+
+static double
+changed_guess(double rate, const oct_plan_change *change) {
+  rate /= change->cost_scale > 0 ? change->cost_scale : 1;
+  return rate / (change->output_scale > 0 ? change->output_scale : 1);
+}
+
+/* The first finals again, coarse: what a change does to the coarse rate it does to the full one. */
+static gboolean
+run_changes(oct_plan_race *race, const oct_plan_final *finals, guint n, oct_plan_whatifs *out,
+            GError **error) {
+  oct_plan_job jobs[OCT_PLAN_CHANGES_MAX * OCT_PLAN_CHANGED];
+  json_t *found[G_N_ELEMENTS(jobs)];
+  out->n_layouts = MIN(n, OCT_PLAN_CHANGED);
+  out->n = list_changes(race, out->changes);
+  for (guint c = 0; c < out->n; c++)
+    for (guint f = 0; f < out->n_layouts; f++)
+      jobs[c * out->n_layouts + f] =
+          (oct_plan_job){.layout = finals[f].layout,
+                         .guess = changed_guess(race->coarse[finals[f].layout], &out->changes[c]),
+                         .widen = CHANGE_WIDEN,
+                         .change = out->changes[c]};
+  if (!oct_plan_run_jobs(race, "what if", jobs, out->n * out->n_layouts, found, error))
+    return FALSE;
+  for (guint c = 0; c < out->n; c++)
+    for (guint f = 0; f < out->n_layouts; f++) {
+      double rate = json_number_value(json_object_get(found[c * out->n_layouts + f], "rate"));
+      out->rates[c][f] = finals[f].rate.mean * rate / race->coarse[finals[f].layout];
+    }
+  return TRUE;
+}
+
+/* ---------------------------------------------------------------- the whole */
+
+static gboolean
+make_layouts(oct_plan_race *race, GError **error) {
+  const oct_plan_options *o = race->options;
+  for (guint v = 0; v < o->n_variants; v++)
+    if (!oct_plan_layouts(&o->variants[v], v, o->gpus_max, &o->base->slo, &race->workload,
+                          race->layouts, error))
+      return FALSE;
+  race->coarse = g_new0(double, race->layouts->len + 1);
+  race->coarse_at = g_new0(json_t *, race->layouts->len + 1);
+  for (guint i = 0; i < race->layouts->len; i++)
+    race->coarse[i] = NAN;
+  return TRUE;
+}
+
+static json_t *
+make(oct_plan_race *race, GError **error) {
+  oct_plan_final finals[OCT_PLAN_FINALS];
+  oct_plan_whatifs whatifs = {0};
+  if (!oct_plan_workload_read(&race->options->base->rows, race->options->endless, &race->workload,
+                              error) ||
+      !make_layouts(race, error) || !oct_plan_open_state(race, error) || !race_coarse(race, error))
+    return NULL;
+  guint n = pick_finals(race, finals);
+  if (!run_finals(race, finals, n, error) || !run_changes(race, finals, n, &whatifs, error))
+    return NULL;
+  return oct_plan_json(race, finals, n, &whatifs);
+}
+
+json_t *
+oct_plan_make(const oct_plan_options *options, GError **error) {
+  oct_assert(options->goal != OCT_PLAN_GOAL_GPUS || options->wanted > 0);
+  oct_assert(options->nodes_max >= 1 && options->parallel >= 1);
+  oct_plan_race race = {.options = options,
+                        .layouts = g_array_new(FALSE, TRUE, sizeof(oct_plan_layout))};
+  g_array_set_clear_func(race.layouts, oct_plan_layout_clear);
+  json_t *plan = make(&race, error);
+  json_decref(race.state);
+  g_free(race.coarse);
+  g_free(race.coarse_at);
+  oct_plan_workload_clear(&race.workload);
+  g_array_unref(race.layouts);
+  return plan;
+}

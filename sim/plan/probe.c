@@ -1,0 +1,126 @@
+#include "sim/plan/probe.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "sim/replay/measured-json.h"
+#include "sim/replay/report.h"
+
+/* Of the requests that a horizon has on average, so many rows are allowed: sessions that start in
+ * it, and load until what arrived in it has ended. */
+#define ROWS_ALLOWED 1.25
+#define ROWS_MORE    200
+/* A value is a sure miss when it is above the limit by more than the histogram can hide. */
+#define SURE_MISS 1.002
+/* Of requests that arrived, so many may be turned away. */
+#define TURNED_AWAY_MAX 0.005
+
+typedef struct watch {
+  const oct_slo *slo;
+  oct_time from_ns;
+  guint64 rows_max;
+  guint64 missed[OCT_SLO_ITEMS_MAX];
+  gboolean hopeless;
+} watch;
+
+static void
+see_outcome(void *user, guint64 index, const oct_outcome *outcome) {
+  watch *w = user;
+  (void)index;
+  if (outcome->arrival_ns < w->from_ns || outcome->fate != OCT_FATE_ANSWERED)
+    return;
+  for (guint i = 0; i < w->slo->n_items; i++) {
+    const oct_slo_item *item = &w->slo->items[i];
+    /* Of gaps there are more than requests, and a mean can be mended by the rest. */
+    if (item->is_mean || item->latency == OCT_LATENCY_ITL)
+      continue;
+    w->missed[i] += (double)outcome->value_ns[item->latency] > SURE_MISS * (double)item->limit_ns;
+    double n = (double)w->rows_max;
+    w->hopeless |= (double)w->missed[i] > n - ceil(n * item->percent / 100);
+  }
+}
+
+static gboolean
+is_hopeless(void *user) {
+  return ((const watch *)user)->hopeless;
+}
+
+static void
+set_latency(json_t *out, const char *name, const oct_hist *hist, double percent) {
+  gboolean any = oct_hist_count(hist) > 0;
+  json_object_set_new(
+      out, name, any ? json_real((double)oct_hist_percentile(hist, percent) / 1e9) : json_null());
+}
+
+static json_t *
+answer(const oct_plan_probe *probe, const oct_replay_config *config, const oct_replay_result *r,
+       double rate, double seconds) {
+  const oct_measured *m = &r->drive.measured;
+  json_t *report = oct_replay_json(config, r);
+  const double turned_away = (double)(m->requests - m->fates[OCT_FATE_ANSWERED]);
+  const double unserved = oct_report_number(report, "verdict.unserved_share");
+  const json_t *met = oct_report_at(report, "slo.met");
+  const gboolean cut = r->drive.cut_short;
+  const gboolean slo_met = !cut && (met == NULL || json_is_true(met));
+  gboolean stable = m->verdict == OCT_VERDICT_STABLE && !(unserved > OCT_UNSERVED_SATURATED);
+  if (!probe->strict)
+    stable = m->verdict != OCT_VERDICT_SATURATED;
+  const gboolean served =
+      slo_met && stable && m->requests > 0 && turned_away <= TURNED_AWAY_MAX * (double)m->requests;
+  const gboolean undecided = probe->strict && slo_met && m->verdict == OCT_VERDICT_UNDECIDED;
+  json_t *out = json_pack("{s:f, s:f, s:b, s:b, s:s, s:b, s:b, s:I}", "rate", rate, "seconds",
+                          seconds, "served", served, "undecided", undecided, "verdict",
+                          cut ? "misses the SLO" : oct_verdict_name(m->verdict), "cut_short", cut,
+                          "slo_met", slo_met, "measured", (json_int_t)m->requests);
+  static const char *const copied[][2] = {{"requests_per_s", "throughput.requests_per_s"},
+                                          {"output_tokens_per_s", "throughput.output_tokens_per_s"},
+                                          {"input_tokens_per_s", "throughput.input_tokens_per_s"},
+                                          {"unserved_share", "verdict.unserved_share"},
+                                          {"prefix_hit_share", "scheduler.prefix_hit_share"}};
+  for (gsize i = 0; i < G_N_ELEMENTS(copied); i++) {
+    const json_t *value = oct_report_at(report, copied[i][1]);
+    json_object_set_new(out, copied[i][0], value != NULL ? json_deep_copy(value) : json_null());
+  }
+  set_latency(out, "ttft_p50_s", m->latency[OCT_LATENCY_TTFT], 50);
+  set_latency(out, "ttft_p99_s", m->latency[OCT_LATENCY_TTFT], 99);
+  set_latency(out, "tpot_p50_s", m->latency[OCT_LATENCY_TPOT], 50);
+  set_latency(out, "tpot_p99_s", m->latency[OCT_LATENCY_TPOT], 99);
+  json_object_set_new(
+      out, "warmup_short",
+      json_boolean(5 * m->residence_mean_s > (double)(m->from_ns > 0 ? m->from_ns : 0) / 1e9));
+  json_decref(report);
+  return out;
+}
+
+json_t *
+oct_plan_probe_run(const oct_plan_probe *probe, double rate, double stretch, GError **error) {
+  oct_replay_config config = *probe->config;
+  oct_trace_options trace;
+  double starts = (double)probe->requests * stretch / probe->requests_per_start;
+  double seconds = probe->requests > 0 ? starts / rate : probe->seconds * stretch;
+  if (config.rows.trace != NULL)
+    trace = *config.rows.trace;
+  else
+    oct_trace_options_init(&trace);
+  config.rows.rate = rate;
+  config.rows.mode = OCT_RATE_COMPRESS;
+  config.rows.trace = &trace;
+  config.warmup_ns = (oct_time)(seconds * OCT_PLAN_WARMUP_SHARE * 1e9);
+  config.duration_ns = (oct_time)(seconds * 1e9);
+  guint64 rows_max =
+      (guint64)ceil(seconds * rate * probe->requests_per_start * ROWS_ALLOWED) + ROWS_MORE;
+  rows_max = trace.limit > 0 ? MIN(trace.limit, rows_max) : rows_max;
+  trace.limit = rows_max;
+  config.requests_path = config.timeline_path = config.log_path = NULL;
+  watch w = {.slo = &config.slo, .from_ns = config.warmup_ns, .rows_max = rows_max};
+  config.user = &w;
+  config.progress = NULL;
+  config.outcome = see_outcome;
+  config.enough = probe->no_abort ? NULL : is_hopeless;
+  oct_replay_result result;
+  if (!oct_replay_run(&config, &result, error))
+    return NULL;
+  json_t *out = answer(probe, &config, &result, rate, seconds);
+  oct_replay_result_clear(&result);
+  return out;
+}

@@ -1,0 +1,162 @@
+/* Whole plans, on servers of one sequence at a time and 10 ms a step. */
+#include "sim/plan/plan.h"
+
+#include <glib/gstdio.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct bed {
+  oct_replay_config base;
+  oct_plan_variant variant;
+  oct_plan_options plan;
+} bed;
+
+static void
+bed_init(bed *b) {
+  memset(b, 0, sizeof *b);
+  oct_replay_config_default(&b->base);
+  b->base.rows.path = "gen:chat-150,rate=1,input=1,output=1";
+  b->base.exact_lengths = TRUE;
+  b->base.setup.seed = 1;
+  g_assert_true(oct_slo_parse(&b->base.slo, "ttft_mean=20ms", NULL));
+  oct_setup_options *o = &b->variant.options;
+  oct_setup_options_default(o);
+  o->model = "llama-3.1-8b";
+  o->backend = OCT_REPLAY_MOCK;
+  o->description = "mock:fixed_ns=10000000,token_ns=0,sequence_ns=0";
+  o->engine.max_num_seqs = o->engine.max_num_batched_tokens = 1;
+  o->engine.instance.parallel.tensor = 1;
+  o->engine.run_ahead = 0;
+  o->engine.submit_lead_ns = 0;
+  b->variant.label = "";
+  oct_plan_options_default(&b->plan);
+  b->plan.base = &b->base;
+  b->plan.endless = TRUE;
+  b->plan.n_variants = 1;
+  b->plan.variants = &b->variant;
+  b->plan.gpus_max = 2;
+  b->plan.full_seconds = 30;
+  b->plan.coarse_requests = 300;
+  b->plan.seeds = 2;
+}
+
+static json_t *
+make(const bed *b) {
+  g_autoptr(GError) error = NULL;
+  json_t *plan = oct_plan_make(&b->plan, &error);
+  g_assert_no_error(error);
+  return plan;
+}
+
+static const char *
+best_of(const json_t *plan) {
+  const json_t *first = json_array_get(json_object_get(plan, "finals"), 0);
+  return json_string_value(json_object_get(first, "label"));
+}
+
+static void
+test_order(void) {
+  bed b;
+  bed_init(&b);
+  b.plan.full_seconds = 120;
+  b.plan.coarse_requests = 1000;
+  b.plan.seeds = 3;
+  json_t *plan = make(&b);
+  const json_t *first = json_array_get(json_object_get(plan, "finals"), 0);
+  g_assert_cmpstr(best_of(plan), ==, "TP1 x2");
+  /* Two servers: more than twice one M/D/1, less than they can do. */
+  double rate = json_number_value(json_object_get(first, "rate"));
+  g_assert_cmpfloat(rate, >, 2 * 200.0 / 3);
+  g_assert_cmpfloat(rate, <, 200);
+  g_assert_cmpint(json_integer_value(json_object_get(first, "n")), ==, 3);
+  g_assert_cmpfloat(json_number_value(json_object_get(first, "rate_half")), <, 0.1 * rate);
+  json_decref(plan);
+}
+
+static void
+test_fewest(void) {
+  bed b;
+  bed_init(&b);
+  b.plan.goal = OCT_PLAN_GOAL_GPUS;
+  b.plan.wanted = 40;
+  json_t *plan = make(&b);
+  g_assert_cmpstr(best_of(plan), ==, "TP1 x1");
+  json_decref(plan);
+  b.plan.wanted = 100;
+  plan = make(&b);
+  g_assert_cmpstr(best_of(plan), ==, "TP1 x2");
+  json_decref(plan);
+  b.plan.wanted = 1000;
+  plan = make(&b);
+  g_assert_cmpuint(json_array_size(json_object_get(plan, "finals")), ==, 0);
+  json_decref(plan);
+}
+
+static void
+test_children(void) {
+  bed b;
+  bed_init(&b);
+  b.plan.parallel = 1;
+  json_t *one = make(&b);
+  b.plan.parallel = 5;
+  json_t *five = make(&b);
+  g_assert_true(json_equal(one, five));
+  json_decref(one);
+  json_decref(five);
+}
+
+/* A state from which some searches were taken is one of a plan that was interrupted. */
+static void
+test_resume(void) {
+  bed b;
+  g_autoptr(GError) error = NULL;
+  g_autofree char *folder = g_dir_make_tmp("octet-plan-XXXXXX", &error);
+  g_autofree char *path = g_build_filename(folder, "state.json", NULL);
+  bed_init(&b);
+  json_t *whole = make(&b);
+  b.plan.state_path = path;
+  json_t *kept = make(&b);
+  g_assert_true(json_equal(whole, kept));
+  json_t *state = json_load_file(path, 0, NULL), *done = json_object_get(state, "done"), *value;
+  const char *key;
+  void *next;
+  guint n = 0;
+  g_assert_cmpuint(json_object_size(done), >, 8);
+  json_object_foreach_safe(done, next, key, value) if (n++ % 2 == 0) json_object_del(done, key);
+  g_assert_cmpint(json_dump_file(state, path, 0), ==, 0);
+  json_decref(state);
+  json_t *resumed = make(&b);
+  g_assert_true(json_equal(whole, resumed));
+  json_decref(resumed);
+  json_decref(kept);
+  json_decref(whole);
+  /* Another question does not go on from there. */
+  g_assert_true(oct_slo_parse(&b.base.slo, "ttft_mean=30ms", NULL));
+  g_assert_null(oct_plan_make(&b.plan, &error));
+  g_assert_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION);
+  g_unlink(path);
+  g_rmdir(folder);
+}
+
+static void
+test_command(void) {
+  oct_plan_layout l = {.label = NULL};
+  oct_setup_options_default(&l.options);
+  l.options.model = "llama-3.1-8b";
+  l.options.engine.instance.parallel.tensor = 4;
+  l.options.engine.instance.kv_dtype = OCT_DTYPE_FP8;
+  g_autofree char *line = oct_plan_serve_command(&l);
+  g_assert_cmpstr(line, ==,
+                  "octet serve llama-3.1-8b --tensor-parallel-size 4 --kv-cache-dtype fp8");
+}
+
+int
+main(int argc, char **argv) {
+  g_test_init(&argc, &argv, NULL);
+  g_test_add_func("/plan/plan/two-servers-come-before-one", test_order);
+  g_test_add_func("/plan/plan/the-fewest-that-serve-a-rate", test_fewest);
+  g_test_add_func("/plan/plan/children-change-no-answer", test_children);
+  g_test_add_func("/plan/plan/resumed-equals-uninterrupted", test_resume);
+  g_test_add_func("/plan/plan/one-command-line", test_command);
+  return g_test_run();
+}

@@ -1,0 +1,113 @@
+/* The search for the highest rate, against probes whose capacity is known. */
+#include "sim/plan/search.h"
+
+#include <string.h>
+
+#include "sim/replay/slo.h"
+
+typedef struct server {
+  double capacity;
+  double decided_at; /* horizon from which a probe near the capacity can be judged */
+  gboolean broken;
+} server;
+
+static json_t *
+ask(void *user, double rate, double stretch, GError **error) {
+  const server *s = user;
+  if (s->broken) {
+    g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION, "out of order");
+    return NULL;
+  }
+  gboolean undecided = stretch < s->decided_at;
+  return json_pack("{s:b, s:b, s:f, s:f}", "served", !undecided && rate <= s->capacity, "undecided",
+                   undecided, "rate", rate, "stretch", stretch);
+}
+
+static oct_plan_search_options
+options_of(server *s, double guess) {
+  return (oct_plan_search_options){
+      .probe = ask, .user = s, .guess = guess, .widen = 1.3, .tolerance = 0.02, .stretch_max = 1};
+}
+
+static double
+rate_of(const json_t *found, const char *name) {
+  return json_number_value(json_object_get(found, name));
+}
+
+static void
+test_finds(void) {
+  static const double guesses[] = {1, 9.9, 10, 10.1, 300};
+  for (gsize i = 0; i < G_N_ELEMENTS(guesses); i++) {
+    server s = {.capacity = 10};
+    oct_plan_search_options o = options_of(&s, guesses[i]);
+    g_autoptr(GError) error = NULL;
+    json_t *found = oct_plan_search(&o, &error);
+    g_assert_no_error(error);
+    g_assert_cmpfloat(rate_of(found, "rate"), <=, 10);
+    g_assert_cmpfloat(rate_of(found, "too_high"), >, 10);
+    g_assert_cmpfloat(rate_of(found, "too_high"), <=, 1.02 * rate_of(found, "rate"));
+    const json_t *at = json_object_get(found, "at");
+    g_assert_cmpfloat(rate_of(at, "rate"), ==, rate_of(found, "rate"));
+    json_decref(found);
+  }
+}
+
+static void
+test_none(void) {
+  server s = {.capacity = 0};
+  oct_plan_search_options o = options_of(&s, 10);
+  json_t *found = oct_plan_search(&o, NULL);
+  g_assert_cmpfloat(rate_of(found, "rate"), ==, 0);
+  g_assert_true(json_is_null(json_object_get(found, "at")));
+  g_assert_cmpfloat(rate_of(found, "too_high"), >, 0);
+  json_decref(found);
+}
+
+/* A layout that cannot beat the others is dropped as soon as that is known. */
+static void
+test_least(void) {
+  server s = {.capacity = 1};
+  oct_plan_search_options o = options_of(&s, 10);
+  o.least = 9.5;
+  json_t *found = oct_plan_search(&o, NULL);
+  g_assert_cmpint(json_integer_value(json_object_get(found, "probes")), ==, 2);
+  g_assert_cmpfloat(rate_of(found, "rate"), ==, 0);
+  g_assert_cmpfloat(rate_of(found, "too_high"), <=, 9.5);
+  json_decref(found);
+}
+
+static void
+test_stretches(void) {
+  server s = {.capacity = 10, .decided_at = 4};
+  oct_plan_search_options o = options_of(&s, 10);
+  o.stretch_max = 4;
+  json_t *found = oct_plan_search(&o, NULL);
+  g_assert_cmpfloat(rate_of(json_object_get(found, "at"), "stretch"), ==, 4);
+  g_assert_cmpfloat(rate_of(found, "rate"), >, 9.8);
+  json_decref(found);
+  /* What cannot be judged at the longest horizon is not served. */
+  o.stretch_max = 2;
+  found = oct_plan_search(&o, NULL);
+  g_assert_cmpfloat(rate_of(found, "rate"), ==, 0);
+  json_decref(found);
+}
+
+static void
+test_error(void) {
+  server s = {.broken = TRUE};
+  oct_plan_search_options o = options_of(&s, 10);
+  g_autoptr(GError) error = NULL;
+  g_assert_null(oct_plan_search(&o, &error));
+  g_assert_nonnull(strstr(error->message, "out of order"));
+}
+
+int
+main(int argc, char **argv) {
+  g_test_init(&argc, &argv, NULL);
+  g_test_add_func("/plan/search/the-bracket-holds-the-capacity", test_finds);
+  g_test_add_func("/plan/search/a-server-of-nothing-has-no-rate", test_none);
+  g_test_add_func("/plan/search/stops-below-what-is-worth-it", test_least);
+  g_test_add_func("/plan/search/undecided-probes-are-repeated-longer", test_stretches);
+  g_test_add_func("/plan/search/a-failing-probe-is-an-error", test_error);
+  return g_test_run();
+}
