@@ -198,12 +198,14 @@ request_of(const oct_service *s, oct_generation *g, guint32 part) {
   return params;
 }
 
+/* To a client. Why is for the log: it may name files. */
+#define NO_ENGINE "no engine serves"
+
 static void
 submit(oct_service *s, oct_generation *g) {
   oct_replica *replica = least_loaded(s);
   if (replica == NULL) {
-    oct_requests_refuse(s, g, OCT_SERVICE_ERROR_DOWN,
-                        oct_engine_down_reason(s->replicas[0].engine));
+    oct_requests_refuse(s, g, OCT_SERVICE_ERROR_DOWN, NO_ENGINE);
     return;
   }
   g_autoptr(GError) why = NULL;
@@ -218,7 +220,8 @@ submit(oct_service *s, oct_generation *g) {
   if (why != NULL) {
     g->refused = TRUE;
     cancel_parts(s, g);
-    oct_requests_refuse(s, g, refusal_code(why), why->message);
+    oct_service_error code = refusal_code(why);
+    oct_requests_refuse(s, g, code, code == OCT_SERVICE_ERROR_DOWN ? NO_ENGINE : why->message);
     return;
   }
   oct_bulletin_entered(s->bulletin, replica->number, s->now + s->offset_ns);

@@ -262,6 +262,7 @@ test_engine_death(void) {
     g_assert_cmpuint(oct_service_error_status(a->error), ==, 500);
   }
   g_assert_cmpuint(oct_service_error_status(late->error), ==, 503);
+  g_assert_cmpstr(late->error->message, ==, "no engine serves"); /* not what happened to it */
   oct_service_status status;
   oct_service_get_status(r.service, &status);
   g_assert_cmpint(status.health, ==, OCT_HEALTH_DEAD);
