@@ -102,7 +102,7 @@ watch(state *s) {
     s->complete = FALSE;
     s->signal_ns = now(s);
     enter(s, DRAINING);
-  } else if (!s->ready && status.health != OCT_HEALTH_OPENING) {
+  } else if (!s->ready && status.ready) {
     s->ready = TRUE;
     s->loop->ready(s->loop->user);
   }

@@ -275,6 +275,25 @@ wait $pid
 is $? 1 "a record that cannot be opened fails at once"
 has "$(cat "$work/err")" "cannot write" "and says why"
 
+# --- weights that are not there
+mkdir "$work/bare"
+cp "$OCT_SRCDIR/tests/golden/hf/llama/config.json" "$work/bare"
+run "$octet" serve "$work/bare" --skip-tokenizer-init --port 0
+is "$status" 1 "a model without weights fails"
+has "$err" "no engine lives" "and says why"
+is "$out" "" "and never that it serves"
+
+# --- what is made up ends
+serve --backend mock --port 0
+hi='"messages":[{"role":"user","content":"Hi"}]'
+tool='{"type":"function","function":{"name":"f","parameters":{"type":"object",
+  "properties":{"a":{"type":"string"}},"required":["a"]}}}'
+has "$(ask "$url/v1/chat/completions" -H "$json" -d "{$hi}")" '"finish_reason":"stop"' \
+  "an answer of no stated length ends by itself"
+has "$(ask "$url/v1/chat/completions" -H "$json" -d "{$hi,\"tools\":[$tool],
+  \"tool_choice\":\"required\"}")" '"finish_reason":"tool_calls"' "and a call of a tool comes"
+ends TERM 0 "it ends as asked"
+
 # --- an engine that hangs does not hold up health
 serve --backend "fault:script=hang/3@mock" --port 0 --stalled-after 1
 curl -s -m 60 "$url/v1/completions" -H "$json" -d "$long" >/dev/null &
