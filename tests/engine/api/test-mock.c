@@ -1,135 +1,9 @@
 /* The API on the real service and a mock world, in virtual time: all requests at once. With one
  * seed a stream says what the whole answer says, at every endpoint. */
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "backends/mock/mock.h"
-#include "engine/api/api.h"
-#include "engine/text/tokenizer-bytes.h"
-#include "tests/engine/api/reply.h"
-#include "tests/engine/serve/serve-rig.h"
-
-#define ASKS_MAX 64
-
-typedef struct ask {
-  int fd;
-  GString *got;
-  rig_reply reply;
-  gboolean done;
-} ask;
-
-typedef struct front {
-  oct_budget *budget;
-  oct_chat_renderer *renderer;
-  oct_http_server *server;
-  oct_api *api;
-  oct_time now;
-  const char *const *paths, *const *bodies;
-  guint n;
-  ask asks[ASKS_MAX];
-} front;
-
-static gint64
-now_ns(void *clock) {
-  return ((front *)clock)->now;
-}
-
-static gint64
-unix_s(void *clock) {
-  (void)clock;
-  return 1700000000;
-}
-
-static void
-open_front(serve_rig *rig, front *f) {
-  static const char *const names[] = {"mock"};
-  g_autoptr(GError) error = NULL;
-  f->budget = oct_budget_new("requests", 64 << 20);
-  f->renderer = oct_chat_renderer_new(rig->tokenizer, NULL, &error);
-  g_assert_no_error(error);
-  const oct_api_config config = {.service = rig->service,
-                                 .names = names,
-                                 .n_names = 1,
-                                 .renderer = f->renderer,
-                                 .family =
-                                     oct_api_parse_family(oct_chat_renderer_family(f->renderer)),
-                                 .version = "1",
-                                 .unix_s = unix_s,
-                                 .now_ns = now_ns,
-                                 .clock = f};
-  f->api = oct_api_new(&config, &error);
-  g_assert_no_error(error);
-  const oct_http_server_config server = {.limits = oct_http_server_limits_standard(),
-                                         .handler = oct_api_handler(),
-                                         .user = f->api,
-                                         .budget = f->budget,
-                                         .now_ns = now_ns,
-                                         .clock = f,
-                                         .id_seed = 7};
-  f->server = oct_http_server_new(&server, &error);
-  g_assert_no_error(error);
-  for (guint i = 0; i < f->n; i++) {
-    int ends[2];
-    g_assert_cmpint(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), ==, 0);
-    oct_http_server_adopt(f->server, ends[0]);
-    g_autofree char *body = rig_quote(f->bodies[i]);
-    g_autofree char *bytes = g_strdup_printf(
-        "POST %s HTTP/1.1\r\nHost: a\r\nX-Request-Id: r\r\nContent-Length: %zu\r\n\r\n%s",
-        f->paths[i], strlen(body), body);
-    g_assert_cmpint(send(ends[1], bytes, strlen(bytes), 0), ==, (gssize)strlen(bytes));
-    f->asks[i] = (ask){.fd = ends[1], .got = g_string_new(NULL)};
-  }
-}
-
-static gboolean
-each(serve_rig *rig, oct_time now, oct_time *next) {
-  front *f = rig->user;
-  gboolean more = FALSE;
-  f->now = now;
-  if (f->api == NULL)
-    open_front(rig, f);
-  oct_http_server_turn(f->server);
-  oct_api_turn(f->api);
-  oct_http_server_turn(f->server);
-  for (guint i = 0; i < f->n; i++) {
-    ask *a = &f->asks[i];
-    char buffer[65536];
-    gssize n;
-    while (!a->done && (n = recv(a->fd, buffer, sizeof buffer, 0)) > 0)
-      g_string_append_len(a->got, buffer, n);
-    a->done = a->done || rig_read_reply(a->got, FALSE, FALSE, &a->reply);
-    more = more || !a->done;
-  }
-  *next = OCT_TIME_NEVER;
-  return more;
-}
-
-static void
-run(front *f, const char *const *paths, const char *const *bodies, guint n) {
-  serve_rig rig;
-  *f = (front){.paths = paths, .bodies = bodies, .n = n};
-  serve_rig_init(&rig, oct_mock_world_new(NULL, NULL));
-  rig.each = each;
-  rig.user = f;
-  serve_run(&rig);
-  g_assert_no_error(rig.error);
-  oct_http_server_free(f->server);
-  oct_api_free(f->api);
-  oct_chat_renderer_free(f->renderer);
-  oct_budget_free(f->budget);
-  serve_rig_clear(&rig);
-  for (guint i = 0; i < n; i++) {
-    close(f->asks[i].fd);
-    g_string_free(f->asks[i].got, TRUE);
-  }
-}
-
-static void
-front_clear(front *f) {
-  for (guint i = 0; i < f->n; i++)
-    rig_reply_clear(&f->asks[i].reply);
-}
+#include "tests/engine/api/mock-front.h"
 
 /* --- stream = whole ----------------------------------------------------------------------------
  */
@@ -172,17 +46,6 @@ static const pair pairs[] = {
      "delta"},
 };
 
-/* The data of frames that have any: events too. */
-static json_t *
-data_of(const char *body) {
-  json_t *frames = json_array();
-  g_auto(GStrv) lines = g_strsplit(body, "\n", -1);
-  for (guint i = 0; lines[i] != NULL; i++)
-    if (g_str_has_prefix(lines[i], "data: {"))
-      json_array_append_new(frames, json_loads(lines[i] + strlen("data: "), 0, NULL));
-  return frames;
-}
-
 static void
 test_same(void) {
   const guint n = G_N_ELEMENTS(pairs);
@@ -196,12 +59,13 @@ test_same(void) {
     bodies[2 * i + 1] = g_ptr_array_index(owned, 2 * i + 1);
   }
   front f;
-  run(&f, paths, bodies, 2 * n);
+  front_run(&f, oct_mock_world_new(NULL, NULL), paths, bodies, 2 * n, NULL, 0);
   for (guint i = 0; i < n; i++) {
     const rig_reply *whole = &f.asks[2 * i].reply, *stream = &f.asks[2 * i + 1].reply;
     if (whole->status != 200 || stream->status != 200)
       g_error("%s: %s %s", bodies[2 * i], whole->body, stream->body);
-    json_t *answer = json_loads(whole->body, JSON_ALLOW_NUL, NULL), *frames = data_of(stream->body);
+    json_t *answer = json_loads(whole->body, JSON_ALLOW_NUL, NULL),
+           *frames = front_frames(stream->body);
     const char *text = rig_text(answer, pairs[i].whole);
     g_autofree char *joined = rig_join(frames, pairs[i].piece);
     if (text == NULL || text[0] == '\0')
@@ -247,7 +111,7 @@ test_refused(void) {
     bodies[i] = rows[i].body;
   }
   front f;
-  run(&f, paths, bodies, G_N_ELEMENTS(rows));
+  front_run(&f, oct_mock_world_new(NULL, NULL), paths, bodies, G_N_ELEMENTS(rows), NULL, 0);
   for (guint i = 0; i < G_N_ELEMENTS(rows); i++) {
     const rig_reply *reply = &f.asks[i].reply;
     if (reply->status != rows[i].status)
@@ -276,7 +140,7 @@ test_too_long(void) {
     bodies[i] = g_strconcat(rows[i].before, text, rows[i].after, NULL);
   }
   front f;
-  run(&f, paths, bodies, G_N_ELEMENTS(rows));
+  front_run(&f, oct_mock_world_new(NULL, NULL), paths, bodies, G_N_ELEMENTS(rows), NULL, 0);
   for (guint i = 0; i < G_N_ELEMENTS(rows); i++) {
     g_assert_cmpuint(f.asks[i].reply.status, ==, 400);
     json_t *answer = json_loads(f.asks[i].reply.body, 0, NULL);

@@ -4,6 +4,7 @@
  */
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "backends/fault/fault.h"
 #include "backends/mock/mock.h"
@@ -281,6 +282,49 @@ test_gone(void) {
   tear_down(&f);
 }
 
+/* One leaves while another's prompt is computed, a thousand times at any moment: the other is
+ * answered whole each time, and the service still ends when it is told to. A hang is a failure: the
+ * alarm ends the test. */
+static void
+test_abort_races(void) {
+  fixture f;
+  oct_rng rng;
+  oct_rng_seed(&rng, 9, 0);
+  g_autofree char *long_text = g_strnfill(600, 'b');
+  set_up(&f, real_mock());
+  f.rig.config.engine.max_num_seqs = 8;
+  f.rig.config.engine.max_num_batched_tokens = 64; /* so that a prompt takes ten steps */
+  start(&f);
+  (void)alarm(120);
+  for (guint round = 0; round < 1000; round++) {
+    serve_ask *a = serve_add(&f.rig, 0, round % 2 == 0 ? "Hello" : long_text);
+    serve_ask *b = serve_add(&f.rig, 0, long_text);
+    a->params.sampling.max_tokens = 300;
+    b->params.sampling.max_tokens = 2;
+    a->forgets = round % 3 == 0;
+    serve_submit(round % 5 == 0 ? b : a);
+    serve_submit(round % 5 == 0 ? a : b);
+    for (guint64 turns = oct_rng_below(&rng, 6); turns > 0 && b->n_ends == 0; turns--) {
+      oct_bell_wait(f.bell);
+      oct_service_dispatch(f.rig.service);
+    }
+    if (a->forgets && a->n_ends == 0) {
+      oct_generation_forget(g_steal_pointer(&a->generation));
+      f.rig.n_running--;
+    } else if (a->n_ends == 0) {
+      oct_generation_cancel(a->generation);
+    }
+    drain(&f);
+    g_assert_no_error(b->error);
+    g_assert_cmpuint(b->choices[0].ids->len, ==, 2);
+  }
+  oct_service_stop(f.rig.service);
+  while (!oct_service_is_stopped(f.rig.service))
+    oct_bell_wait(f.bell);
+  (void)alarm(0);
+  tear_down(&f);
+}
+
 /* ---------------------------------------------------------------- a hung engine */
 
 static void
@@ -355,6 +399,7 @@ main(int argc, char **argv) {
                   test_engine_that_cannot_be);
   g_test_add_func("/serve/threads/a-world-of-the-thread", test_worlds_of_the_thread);
   g_test_add_func("/serve/threads/clients-that-leave-disturb-nobody", test_gone);
+  g_test_add_func("/serve/threads/a-thousand-races-of-an-abort-and-a-prompt", test_abort_races);
   g_test_add_func("/serve/threads/a-hung-engine-is-stalled-and-its-clients-are-told", test_hung);
   g_test_add_func("/serve/threads/what-nothing-fits-is-400", test_nothing_fits);
   return g_test_run();
