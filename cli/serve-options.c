@@ -6,6 +6,7 @@
 #include "cli/config-file.h"
 
 #define COMMAND     "serve"
+#define NO_PORT     G_MININT /* none was given */
 #define OWN_MAX     64
 #define ENTRIES_MAX (OCT_ENGINE_FLAGS_MAX + OWN_MAX + OCT_LIMIT_COUNT)
 
@@ -382,8 +383,13 @@ check_limits(oct_serve_options *o) {
 static int
 check_values(oct_serve_options *o) {
   static const char *const formats[] = {"auto", "safetensors", "gguf", "dummy", NULL};
-  if (o->port < -1 || o->port > 65535)
+  if (o->port != NO_PORT && (o->port < 0 || o->port > 65535))
     return oct_cli_refuse(COMMAND, "--port: %d is not from 0 to 65535", o->port);
+  if (o->uds != NULL && *o->uds == '\0')
+    return oct_cli_refuse(COMMAND, "--uds: a path is needed");
+  for (char **name = o->names; name != NULL && *name != NULL; name++)
+    if (**name == '\0')
+      return oct_cli_refuse(COMMAND, "--served-model-name: a name is needed");
   if (o->uds != NULL && (o->host != NULL || o->port >= 0))
     return oct_cli_refuse(COMMAND, "--uds: a socket's path takes the place of --host and --port");
   if (o->shutdown_s < 0 || o->shutdown_s > 86400 || o->grace_s < 0 || o->grace_s > 86400)
@@ -447,8 +453,11 @@ parse_words(oct_serve_options *o, GPtrArray *words, const GOptionEntry *entries)
 
 int
 oct_serve_options_parse(oct_serve_options *options, int argc, char **argv) {
-  *options = (oct_serve_options){
-      .flags = oct_engine_flags_new(), .port = -1, .shutdown_s = 30, .grace_s = 0, .stalled_s = 30};
+  *options = (oct_serve_options){.flags = oct_engine_flags_new(),
+                                 .port = NO_PORT,
+                                 .shutdown_s = 30,
+                                 .grace_s = 0,
+                                 .stalled_s = 30};
   g_autoptr(GPtrArray) texts = g_ptr_array_new_with_free_func(g_free);
   g_autoptr(GPtrArray) words = g_ptr_array_new_with_free_func(g_free);
   g_autofree GOptionEntry *entries = all_entries(options, texts);

@@ -18,7 +18,7 @@ typedef struct oct_serve_options {
   char *kv_memory;
   /* where and for whom */
   char *host, *uds, *key_file;
-  int port; /* -1: not given */
+  int port; /* below 0: not given */
   char **keys, **names, **hosts;
   gint64 limits[OCT_LIMIT_COUNT]; /* of HTTP; standard where not given */
   gboolean limits_given[OCT_LIMIT_COUNT];

@@ -23,6 +23,9 @@ refuses "a flag of vLLM with underscores" "--trust-remote-code: model files are 
   --trust_remote_code
 refuses "a list of values" "one configuration is served" --backend mock --max-num-seqs 1,2
 refuses "a port out of range" "--port: 65536" --backend mock --port 65536
+refuses "a port below 0" "--port: -1" --backend mock --port -1
+refuses "a socket without a path" "--uds: a path" --backend mock --uds ""
+refuses "an empty name" "--served-model-name: a name" --backend mock --served-model-name ""
 refuses "a limit below its least" "--header-timeout-ms: 9 ms is below the limit of 10" \
   --backend mock --header-timeout-ms 9
 refuses "a stall of no time" "--stalled-after: 0" --backend mock --stalled-after 0
