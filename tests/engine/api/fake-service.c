@@ -192,24 +192,28 @@ tell_prompt(oct_generation *g) {
 }
 
 static void
-say_token(oct_generation *g, guint32 index) {
+say_tokens(oct_generation *g, guint32 index) {
   choice *c = &g->choices[index];
   g_autoptr(GString) text = g_string_new(NULL);
-  guint32 id = g_array_index(c->ids, guint32, c->at++);
-  oct_logprob row[32];
+  const guint32 *ids = &g_array_index(c->ids, guint32, c->at);
+  guint32 n = MIN(MAX(g->service->tokens_of_delta, 1), c->ids->len - c->at);
   guint32 each = 1 + (guint32)MAX(g->params.n_logprobs, 1);
-  fill_row(id, each - 1, row);
-  oct_detokenizer_push(c->detokenizer, id, text);
+  g_autofree oct_logprob *rows = g_new0(oct_logprob, (gsize)n * each);
+  for (guint32 i = 0; i < n; i++) {
+    fill_row(ids[i], each - 1, rows + (gsize)i * each);
+    oct_detokenizer_push(c->detokenizer, ids[i], text);
+  }
+  c->at += n;
   if (c->at == c->ids->len)
     oct_detokenizer_finish(c->detokenizer, text);
   const oct_generation_delta delta = {.choice = index,
                                       .text = text->str,
                                       .size = text->len,
-                                      .ids = &id,
-                                      .n_ids = 1,
-                                      .logprobs = g->params.n_logprobs >= 0 ? row : NULL,
+                                      .ids = ids,
+                                      .n_ids = n,
+                                      .logprobs = g->params.n_logprobs >= 0 ? rows : NULL,
                                       .logprobs_each = each};
-  g->output++;
+  g->output += n;
   g->service->now_ns += 1000000;
   g->last_ns = g->service->now_ns;
   if (g->first_ns < 0)
@@ -233,7 +237,7 @@ generation_step(oct_generation *g) {
   for (guint32 i = 0; i < g->params.sampling.n; i++) {
     choice *c = &g->choices[i];
     if (c->at < c->ids->len)
-      say_token(g, i);
+      say_tokens(g, i);
     if (!c->finished && c->at == c->ids->len) {
       const oct_generation_finish finish = {.choice = i,
                                             .reason =

@@ -17,7 +17,8 @@ struct oct_service {
   GQueue answers;  /* char *: control tokens in it are tokens */
   GPtrArray *live; /* oct_generation */
   GQueue offloaded;
-  guint hold; /* steps of a second each in which generations say nothing */
+  guint32 tokens_of_delta; /* 0: 1 */
+  guint hold;              /* steps of a second each in which generations say nothing */
   guint n_submitted, n_forgotten;
   int refuse_code; /* of the next submit(), -1: none */
   int fail_code;   /* of the next generation, after `fail_after` deltas; -1: none */

@@ -95,6 +95,25 @@ test_stream(void) {
   json_decref(frames);
 }
 
+/* A front that is behind gets several tokens at once: they count, and are told, one by one. */
+static void
+test_many_at_once(void) {
+  g_autoptr(rig) r = rig_new(NULL);
+  json_t *one = rig_json(r, 200, PATH, "{'prompt':'Hi','logprobs':2,'return_token_ids':true}");
+  r->service->tokens_of_delta = 5;
+  json_t *many = rig_json(r, 200, PATH, "{'prompt':'Hi','logprobs':2,'return_token_ids':true}");
+  g_assert_true(json_equal(rig_at(one, "choices"), rig_at(many, "choices")));
+  g_assert_true(json_equal(rig_at(one, "usage"), rig_at(many, "usage")));
+  json_decref(one);
+  json_decref(many);
+  g_auto(rig_reply) reply =
+      rig_post(r, PATH, "{'prompt':'Hi','stream':true,'stream_options':{'include_usage':true}}");
+  json_t *frames = rig_frames(reply.body);
+  const json_t *last = json_array_get(frames, json_array_size(frames) - 1);
+  g_assert_cmpint(rig_int(last, "usage.completion_tokens"), ==, 12);
+  json_decref(frames);
+}
+
 static void
 test_logprobs(void) {
   g_autoptr(rig) r = rig_new(NULL);
@@ -218,6 +237,7 @@ main(int argc, char **argv) {
   g_test_add_func("/api/completions/prompts-come-in-four-shapes", test_prompts);
   g_test_add_func("/api/completions/token-ids-fit-the-context", test_context);
   g_test_add_func("/api/completions/streams", test_stream);
+  g_test_add_func("/api/completions/tokens-that-come-together-count", test_many_at_once);
   g_test_add_func("/api/completions/logprobs-are-those-of-the-tokens", test_logprobs);
   g_test_add_func("/api/completions/echoes", test_echo);
   g_test_add_func("/api/completions/fails-as-one", test_failure);
