@@ -1,6 +1,8 @@
 #include "client/talk.h"
 
 #include <stdlib.h>
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <jansson.h>
@@ -91,7 +93,17 @@ gboolean
 oct_talk_save(const oct_talk *talk, const char *model, const char *path, GError **error) {
   json_t *root = json_pack("{s:s, s:o}", "model", model, "messages", all_messages(talk));
   char *text = json_dumps(root, JSON_INDENT(1));
-  gboolean good = g_file_set_contents(path, text, -1, error);
+  /* Into the file that is there, never in its place: it may be a link or a device. */
+  FILE *file = fopen(path, "we");
+  gboolean good = file != NULL && fputs(text, file) != EOF;
+  int why = errno;
+  if (file != NULL && fclose(file) != 0 && good) {
+    good = FALSE;
+    why = errno;
+  }
+  if (!good)
+    g_set_error(error, G_FILE_ERROR, (gint)g_file_error_from_errno(why), "%s: cannot write: %s",
+                path, g_strerror(why));
   free(text);
   json_decref(root);
   return good;

@@ -48,6 +48,9 @@ is "$roles" "user assistant " "/reset and /system forget, /exit ends"
 say 'one\\\ntwo\n"""three\nfour"""\n/save '"$work"'/talk.json\n'
 has "$(cat "$work/talk.json")" '"one\ntwo"' "a line goes on behind a backslash"
 has "$(cat "$work/talk.json")" '"three\nfour"' "fences hold several lines"
+ln -s talk.json "$work/link.json"
+say 'five\n/save '"$work"'/link.json\n'
+has "$(cat "$work/talk.json")" '"five"' "a link leads to the file that is written"
 say '/frobnicate\n'
 has "$err" "there is no command /frobnicate" "a command that is none is told"
 say 'Hello\n' --model none
