@@ -58,7 +58,7 @@ save_state(const oct_plan_race *race, GError **error) {
   const char *path = race->options->state_path;
   if (path == NULL)
     return TRUE;
-  char *text = json_dumps(race->state, JSON_COMPACT | JSON_REAL_PRECISION(17) | JSON_SORT_KEYS);
+  char *text = json_dumps(race->state, JSON_COMPACT | JSON_REAL_PRECISION(17));
   gboolean good = g_file_set_contents(path, text, -1, error);
   free(text);
   return good;

@@ -105,14 +105,15 @@ print_finals(FILE *out, const json_t *finals, gboolean priced) {
   if (f != NULL) {
     g_autoptr(GString) text = g_string_new(NULL);
     if (json_is_true(json_object_get(f, "p99_thin")))
-      g_string_append_printf(
-          text, "the first one's p99 rest on %s requests a stream, fewer than 10,000. ",
-          oct_report_count(oct_report_number(f, "requests_least")));
+      g_string_append_printf(text,
+                             "the first one's p99 rest on %s requests a stream, fewer than 10,000",
+                             oct_report_count(oct_report_number(f, "requests_least")));
     if (json_is_true(json_object_get(f, "warmup_short")))
-      g_string_append(text, "The warm-up is shorter than five mean residence times. ");
+      g_string_append_printf(text, "%sthe warm-up is shorter than five mean residence times",
+                             text->len > 0 ? "; " : "");
     if (json_is_false(json_object_get(f, "wanted_is_sure")))
-      g_string_append(text,
-                      "The lower end of its interval does not reach the rate that is asked for.");
+      g_string_append_printf(text, "%sthe lower end of its interval does not reach the rate wanted",
+                             text->len > 0 ? "; " : "");
     if (text->len > 0)
       oct_report_print_wrapped(out, "note", text->str);
   }

@@ -27,6 +27,7 @@ bed_init(bed *b) {
   o->engine.max_num_seqs = o->engine.max_num_batched_tokens = 1;
   o->engine.instance.parallel.tensor = 1;
   o->engine.run_ahead = 0;
+  o->num_gpu_blocks_override = 256; /* more only take time */
   o->engine.submit_lead_ns = 0;
   b->variant.label = "";
   oct_plan_options_default(&b->plan);
@@ -35,8 +36,8 @@ bed_init(bed *b) {
   b->plan.n_variants = 1;
   b->plan.variants = &b->variant;
   b->plan.gpus_max = 2;
-  b->plan.full_seconds = 30;
-  b->plan.coarse_requests = 300;
+  b->plan.full_seconds = 10;
+  b->plan.coarse_requests = 200;
   b->plan.seeds = 2;
 }
 
@@ -58,8 +59,8 @@ static void
 test_order(void) {
   bed b;
   bed_init(&b);
-  b.plan.full_seconds = 120;
-  b.plan.coarse_requests = 1000;
+  b.plan.full_seconds = 60;
+  b.plan.coarse_requests = 500;
   b.plan.seeds = 3;
   json_t *plan = make(&b);
   const json_t *first = json_array_get(json_object_get(plan, "finals"), 0);

@@ -18,6 +18,7 @@ one_server(oct_replay_config *c, const char *slo) {
   c->setup.engine.max_num_seqs = 1;
   c->setup.engine.max_num_batched_tokens = 1;
   c->setup.engine.run_ahead = 0;
+  c->setup.num_gpu_blocks_override = 256; /* more only take time */
   c->setup.engine.submit_lead_ns = 0;
   c->rows.path = TRAFFIC;
   c->exact_lengths = TRUE;

@@ -1,0 +1,59 @@
+#!/bin/sh
+# octet plan: the report, its JSON, a search that goes on, and what is refused.
+. "$OCT_SRCDIR/tests/tap"
+
+# On mock a step takes little more than nothing: a rate is found by the limit on waiting.
+server="--model llama-3.1-8b --backend mock -tp 1 --max-num-seqs 1 --max-num-batched-tokens 1
+  --num-gpu-blocks-override 256"
+quick="--input 1 --output 1 --exact-lengths --no-async-scheduling --duration 2s --seeds 2
+  --coarse-requests 200 --max-gpus 2"
+
+# shellcheck disable=SC2086
+run "$octet" plan $quick $server --slo ttft_mean=20ms --json "$work/a.json" --state "$work/state"
+is "$status" 0 "a plan on mock succeeds"
+is "$err" "" "it leaves stderr empty"
+for word in question traffic layouts method "rate /s (95 %)" note range "Pareto front" finalist \
+  recommended "octet serve llama-3.1-8b" "fewer than 10,000"; do
+  has "$out" "$word" "the report has $word"
+done
+[ "$(printf '%s\n' "$out" | LC_ALL=C.UTF-8 awk '{ if (length > n) n = length } END { print n }')" -le 100 ]
+ok $? "the report is at most 100 columns wide"
+has "$(cat "$work/a.json")" '"schema": "octet-plan-1"' "--json names its schema"
+sed -n 's/^ *"\([a-z0-9_]*\)": .*/\1/p' "$work/a.json" | LC_ALL=C sort -u | while read -r field; do
+  grep -q "\`$field\`" "$OCT_SRCDIR/doc/plan.md" "$OCT_SRCDIR/doc/replay.md" || echo "$field"
+done >"$work/undescribed"
+is "$(tr '\n' ' ' <"$work/undescribed")" "" "every field is described"
+
+# shellcheck disable=SC2086
+run "$octet" plan $quick $server --slo ttft_mean=20ms --json "$work/b.json" --state "$work/state" \
+  --jobs 1
+is "$status" 0 "a plan goes on from its state"
+cmp -s "$work/a.json" "$work/b.json"
+ok $? "and comes to the same plan"
+# shellcheck disable=SC2086
+run "$octet" plan $quick $server --slo ttft_mean=30ms --state "$work/state"
+is "$status" 2 "another question's state is refused"
+has "$err" "belongs to another" "saying why"
+
+refuses() {
+  what=$1 wanted=$2
+  shift 2
+  run "$octet" plan "$@"
+  is "$status" 2 "$what is refused"
+  has "$err" "$wanted" "naming the reason"
+}
+refuses "a plan without objectives" "which objectives?" chat-150 --model llama-3.1-8b --backend mock
+refuses "a plan without traffic" "a TRACE is wanted" --model llama-3.1-8b --slo ttft_p99=1s
+refuses "lengths beside a trace" "lengths of its own" chat-150 --input 1 --model llama-3.1-8b \
+  --slo ttft_p99=1s
+refuses "an unknown objective" "must be rate, gpus or cost" chat-150 --objective luck \
+  --model llama-3.1-8b --slo ttft_p99=1s
+refuses "fewest GPUs for nothing" "for which --rate?" chat-150 --objective gpus \
+  --model llama-3.1-8b --slo ttft_p99=1s
+refuses "a cost without a price" "gpu-hour-price" chat-150 --objective cost --model llama-3.1-8b \
+  --slo ttft_p99=1s
+refuses "no seeds below 0" "from 1 to" chat-150 --seeds=-1 --model llama-3.1-8b --slo ttft_p99=1s
+refuses "two models" "a plan is of one model" chat-150 --model llama-3.1-8b,qwen3-32b \
+  --backend mock --slo ttft_p99=1s
+
+done_testing
