@@ -73,7 +73,8 @@ is_in_the_race(const oct_plan_race *race, oct_plan_layout *l, double bar) {
     l->fate = OCT_PLAN_FATE_BOUNDED;
     l->why = g_strdup_printf("at most %.4g/s by the roofline: three others are better",
                              l->bound.rate_most);
-  } else if (oct_plan_score(o, l, l->bound.rate_guess / OCT_PLAN_OUTPACED) < bar) {
+  } else if (l->bound.rate_most < G_MAXDOUBLE && /* without a node there is no estimate */
+             oct_plan_score(o, l, l->bound.rate_guess / OCT_PLAN_OUTPACED) < bar) {
     l->fate = OCT_PLAN_FATE_OUTPACED;
     l->why = g_strdup_printf("priced at %.4g/s: not simulated, three others are better than twice "
                              "that",

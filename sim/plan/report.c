@@ -26,6 +26,17 @@ rate_text(double rate) {
   return text;
 }
 
+/* A name in a column; one that is too long gets a line of its own. */
+static void
+print_name(FILE *out, const json_t *layout, const char *indent, int width) {
+  g_autofree char *name =
+      g_strdup_printf("%s%s: %s", indent, text_at(layout, "node"), text_at(layout, "label"));
+  if (strlen(name) > (gsize)width)
+    fprintf(out, "%s\n%-*s", name, width, "");
+  else
+    fprintf(out, "%-*s", width, name);
+}
+
 static void
 print_question(FILE *out, const json_t *plan) {
   const json_t *q = json_object_get(plan, "question"), *item;
@@ -90,9 +101,9 @@ print_finals(FILE *out, const json_t *finals, gboolean priced) {
     double half = oct_report_number(f, "rate_half");
     g_autofree char *rate =
         g_strdup_printf("%s +- %s", rate_text(oct_report_number(f, "rate")), rate_text(half));
-    g_autofree char *name = g_strdup_printf("%s: %s", text_at(f, "node"), text_at(f, "label"));
     double gpus = oct_report_number(f, "gpus_per_node") * oct_report_number(f, "nodes");
-    fprintf(out, "%-34s %5s %16s %2s %9s %9s %9s", name, oct_report_count(gpus), rate,
+    print_name(out, f, "", 34);
+    fprintf(out, " %5s %16s %2s %9s %9s %9s", oct_report_count(gpus), rate,
             oct_report_count(oct_report_number(f, "n")),
             oct_report_seconds(oct_report_number(f, "ttft_p99_s")),
             oct_report_seconds(oct_report_number(f, "tpot_p99_s")),
@@ -163,9 +174,8 @@ print_front(FILE *out, const json_t *front) {
   fprintf(out, "\n%-44s %5s %10s %10s %10s\n", "Pareto front (coarse)", "GPUs", "/s a GPU",
           "TTFT p99", "TPOT p99");
   json_array_foreach(front, i, l) {
-    g_autofree char *name = g_strdup_printf("%s: %s", text_at(l, "node"), text_at(l, "label"));
-    fprintf(out, "  %-42s %5s %10s %10s %10s\n", name,
-            oct_report_count(oct_report_number(l, "gpus")),
+    print_name(out, l, "  ", 44);
+    fprintf(out, " %5s %10s %10s %10s\n", oct_report_count(oct_report_number(l, "gpus")),
             rate_text(oct_report_number(l, "rate_per_gpu")),
             oct_report_seconds(oct_report_number(l, "ttft_p99_s")),
             oct_report_seconds(oct_report_number(l, "tpot_p99_s")));

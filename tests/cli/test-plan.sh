@@ -16,7 +16,9 @@ for word in question traffic layouts method "rate /s (95 %)" note range "Pareto 
   recommended "octet serve llama-3.1-8b" "fewer than 10,000"; do
   has "$out" "$word" "the report has $word"
 done
-[ "$(printf '%s\n' "$out" | LC_ALL=C.UTF-8 awk '{ if (length > n) n = length } END { print n }')" -le 100 ]
+columns=$(printf '%s\n' "$out" |
+  LC_ALL=C.UTF-8 awk '{ if (length > n) n = length } END { print n }')
+[ "$columns" -le 100 ]
 ok $? "the report is at most 100 columns wide"
 has "$(cat "$work/a.json")" '"schema": "octet-plan-1"' "--json names its schema"
 sed -n 's/^ *"\([a-z0-9_]*\)": .*/\1/p' "$work/a.json" | LC_ALL=C sort -u | while read -r field; do
