@@ -138,7 +138,8 @@ check_body(const route *r, const oct_http_request *request, oct_api_fault *fault
   if (coding != NULL && coding->size > 0 && !oct_http_slice_is(*coding, "identity"))
     return oct_api_refuse(fault, 415, NULL, "the body has a Content-Encoding: send it as it is");
   return !r->post || r->open || type == NULL || is_json_type(*type) ||
-         oct_api_refuse(fault, 415, NULL, "the body is not of type application/json");
+         oct_api_refuse(fault, 415, NULL,
+                        "the body must be JSON and say so: Content-Type: application/json");
 }
 
 /* No route reads the query; a key that comes twice means two things to two readers all the same. */

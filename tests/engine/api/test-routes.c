@@ -179,6 +179,10 @@ test_types(void) {
   g_assert_cmpuint(typed(r, "Content-Type: text/plain\r\n"), ==, 415);
   g_assert_cmpuint(typed(r, "Content-Type: multipart/form-data\r\n"), ==, 415);
   g_assert_cmpuint(typed(r, "Content-Type: application/jsonx\r\n"), ==, 415);
+  g_auto(rig_reply) form =
+      rig_send(r, "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n"
+                  "Content-Type: application/x-www-form-urlencoded\r\n\r\n{}");
+  g_assert_nonnull(strstr(form.body, "Content-Type: application/json"));
   g_assert_cmpuint(typed(r, "Content-Encoding: gzip\r\n"), ==, 415);
   g_assert_cmpuint(typed(r, "Content-Encoding: identity\r\n"), ==, 400);
   g_assert_cmpuint(status_of(r, "GET", "/v1/models?a=1&b=2&", ""), ==, 200);
