@@ -83,6 +83,7 @@ static const struct {
     {"prefix-caching-hash-algo", "a keyed hash of 128 bits; hits compare tokens"},
     {"guided-decoding-backend", "one compiler of schemas is built in"},
     {"structured-outputs-config", "one compiler of schemas is built in"},
+    {"no-enable-chunked-prefill", "prompts come in chunks: --max-num-batched-tokens limits them"},
     {"compilation-config", "there is no compiler; see --enforce-eager"},
     {"cpu-offload-gb", "weights stay where they are; see --kv-offloading-size"},
 };
@@ -224,7 +225,7 @@ static const struct {
   const char *name, *help;
 } other_help[] = {
     {"model", "the same as MODEL"},
-    {"backend", "cpu (default), mock, simgrid, or a world such as mock:fixed_ns=2000000"},
+    {"backend", "cpu (default), cuda, mock, simgrid, or a world such as mock:fixed_ns=2000000"},
     {"data-parallel-size", "(-dp) replicas, each with its own devices, behind a least-loaded "
                            "router; with --enable-expert-parallel: KV domains of one engine"},
 };
@@ -418,7 +419,8 @@ static const char details[] =
     "MODEL is a checkpoint (a folder with safetensors and config.json, or a .gguf file), the id\n"
     "of a model in Hugging Face's cache, or, with --backend mock or simgrid or --load-format\n"
     "dummy, a name of the zoo (octet model list). mock needs none.\n"
-    "--backend: cpu (default), mock, simgrid (with --node), or any world with a real clock.\n"
+    "--backend: cpu (default), cuda (where built in), mock, simgrid (with --node), or any world\n"
+    "with a real clock.\n"
     "--no-FLAG turns off a flag without a value; of several the last counts.\n"
     "Flags of vLLM that cannot be honoured are refused by name. doc/operations.md says more.\n"
     "Exit status: 0 all that was taken was answered; 1 it could not start, the engine died, or\n"

@@ -237,8 +237,9 @@ make(oct_setup *s, GError **error) {
   if (!read_histogram(s, error))
     return FALSE;
   if (s->profile == NULL && o->backend == OCT_REPLAY_SIMGRID) {
-    g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION,
-                "node: which machine is to be simulated?");
+    g_set_error(
+        error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION,
+        "node: which machine is to be simulated? A profile such as h200-hgx8, or an .ini file");
     return FALSE;
   }
   s->engine.instance.spec = s->spec;

@@ -21,6 +21,8 @@ refuses "an unknown flag" "--nonsense" --backend mock --nonsense
 refuses "TLS" "--ssl-keyfile: TLS" --backend mock --ssl-keyfile k
 refuses "a flag of vLLM with underscores" "--trust-remote-code: model files are data" \
   --trust_remote_code
+refuses "chunked prefill turned off" "--no-enable-chunked-prefill: prompts come in chunks" \
+  --backend mock --no-enable-chunked-prefill
 refuses "a list of values" "one configuration is served" --backend mock --max-num-seqs 1,2
 refuses "a port out of range" "--port: 65536" --backend mock --port 65536
 refuses "a port below 0" "--port: -1" --backend mock --port -1
@@ -30,7 +32,7 @@ refuses "a limit below its least" "--header-timeout-ms: 9 ms is below the limit 
   --backend mock --header-timeout-ms 9
 refuses "a stall of no time" "--stalled-after: 0" --backend mock --stalled-after 0
 refuses "an empty key" "a key is empty" --backend mock --api-key ""
-refuses "simgrid without a node" "which machine" llama-3.1-8b --backend simgrid
+refuses "simgrid without a node" "A profile such as h200-hgx8" llama-3.1-8b --backend simgrid
 refuses "two parsers that do not go together" "does not go with" --backend mock \
   --tool-call-parser hermes --reasoning-parser kimi_k2
 refuses "another pace" "a server's clock is real" --backend mock --pace 2
