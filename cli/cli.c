@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include <errno.h>
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -85,6 +86,28 @@ oct_cli_expand(int argc, char **argv, GPtrArray *kept) {
         g_ptr_array_add(kept, full);
         argv[i] = full;
       }
+}
+
+char *
+oct_cli_read_small(const char *path, gsize max_bytes, gsize *size, GError **error) {
+  FILE *file = fopen(path, "rb");
+  if (file == NULL) {
+    g_set_error(error, G_FILE_ERROR, (gint)g_file_error_from_errno(errno), "%s: %s", path,
+                g_strerror(errno));
+    return NULL;
+  }
+  g_autofree char *text = g_malloc(max_bytes + 2);
+  *size = fread(text, 1, max_bytes + 1, file);
+  gboolean failed = ferror(file) != 0;
+  fclose(file);
+  if (failed || *size > max_bytes) {
+    g_set_error(error, G_FILE_ERROR, G_FILE_ERROR_FAILED,
+                failed ? "%s: cannot be read" : "%s: longer than %" G_GSIZE_FORMAT " bytes", path,
+                max_bytes);
+    return NULL;
+  }
+  text[*size] = '\0';
+  return g_steal_pointer(&text);
 }
 
 int

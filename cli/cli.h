@@ -56,6 +56,11 @@ int oct_cli_parse(const oct_cli_usage *usage, int *argc, char ***argv) G_GNUC_WA
  * frees them. */
 void oct_cli_expand(int argc, char **argv, GPtrArray *kept);
 
+/* The whole of a small file, ended by a NUL; owned. NULL with *error: it cannot be read, or goes on
+ * past max_bytes, as a device may for ever. */
+char *oct_cli_read_small(const char *path, gsize max_bytes, gsize *size,
+                         GError **error) G_GNUC_WARN_UNUSED_RESULT;
+
 /* Says on stderr what is wrong with the command line and where help is. Returns OCT_EXIT_USAGE. */
 int oct_cli_refuse(const char *command, const char *format, ...) G_GNUC_PRINTF(2, 3);
 

@@ -23,13 +23,14 @@
 #include "engine/base/error.h"
 #include "sim/replay/metrics.h"
 
-#define COMMAND         "serve"
-#define IMAGINED_TOKENS 32
-#define S               G_GINT64_CONSTANT(1000000000)
-#define DEFAULT_HOST    "127.0.0.1"
-#define DEFAULT_PORT    8000
-#define HTTP_BYTES_MAX  ((gsize)2 << 30) /* requests, and answers that wait to be sent */
-#define BYTES_PER_TOKEN 16               /* of context, that a request's body may have */
+#define COMMAND            "serve"
+#define IMAGINED_TOKENS    32
+#define S                  G_GINT64_CONSTANT(1000000000)
+#define DEFAULT_HOST       "127.0.0.1"
+#define DEFAULT_PORT       8000
+#define KEY_FILE_BYTES_MAX ((gsize)1 << 20)
+#define HTTP_BYTES_MAX     ((gsize)2 << 30) /* requests, and answers that wait to be sent */
+#define BYTES_PER_TOKEN    16               /* of context, that a request's body may have */
 
 /* Everything that lives as long as the server. */
 typedef struct serving {
@@ -168,7 +169,9 @@ read_key_file(serving *s, GError **error) {
   guint before = s->keys->len;
   if (path == NULL)
     return TRUE;
-  if (!g_file_get_contents(path, &text, NULL, error))
+  gsize size;
+  text = oct_cli_read_small(path, KEY_FILE_BYTES_MAX, &size, error);
+  if (text == NULL)
     return FALSE;
   g_auto(GStrv) lines = g_strsplit(text, "\n", -1);
   for (char **line = lines; *line != NULL; line++) {

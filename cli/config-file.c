@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "cli/cli.h"
+
 typedef struct reader {
   const char *path;
   const GOptionEntry *entries;
@@ -9,6 +11,7 @@ typedef struct reader {
   guint line;
   char *list; /* the flag whose items follow, NULL: none; owned */
   guint n_items;
+  GPtrArray *seen; /* the entries of keys so far */
 } reader;
 
 static gboolean
@@ -105,6 +108,9 @@ read_key(reader *r, char *line, GError **error) {
   const char *value = colon + 1 + strspn(colon + 1, " \t");
   if (entry == NULL)
     return refuse(r, error, "there is no flag --%s", key);
+  if (g_ptr_array_find(r->seen, entry, NULL))
+    return refuse(r, error, "%s is given twice", key);
+  g_ptr_array_add(r->seen, (gpointer)entry);
   if (*value != '\0' && *value != '#')
     return add_flag(r, entry, value, error);
   if (entry->arg != G_OPTION_ARG_STRING_ARRAY)
@@ -135,19 +141,20 @@ oct_config_file_read(const char *path, const GOptionEntry *entries, GPtrArray *f
   g_autofree char *text = NULL;
   gsize size;
   reader r = {.path = path, .entries = entries, .flags = flags};
-  if (!g_file_get_contents(path, &text, &size, error))
+  text = oct_cli_read_small(path, OCT_CONFIG_FILE_BYTES_MAX, &size, error);
+  if (text == NULL)
     return FALSE;
-  if (size > OCT_CONFIG_FILE_BYTES_MAX || strlen(text) != size ||
-      !g_utf8_validate(text, (gssize)size, NULL)) {
-    g_set_error(error, G_OPTION_ERROR, G_OPTION_ERROR_BAD_VALUE,
-                "%s: not a text in UTF-8 of at most %u bytes", path, OCT_CONFIG_FILE_BYTES_MAX);
+  if (strlen(text) != size || !g_utf8_validate(text, (gssize)size, NULL)) {
+    g_set_error(error, G_OPTION_ERROR, G_OPTION_ERROR_BAD_VALUE, "%s: not a text in UTF-8", path);
     return FALSE;
   }
+  r.seen = g_ptr_array_new();
   g_auto(GStrv) lines = g_strsplit(text, "\n", -1);
   gboolean good = TRUE;
   for (char **line = lines; good && *line != NULL; line++)
     good = read_line(&r, *line, error);
   good = good && end_list(&r, error);
   g_free(r.list);
+  g_ptr_array_unref(r.seen);
   return good;
 }

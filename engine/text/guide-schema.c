@@ -244,6 +244,8 @@ add_array(oct_schema *s, const json_t *schema, guint32 from, guint32 to) {
     call(s, from, any_array_rule(s), to, TRUE);
     return;
   }
+  if (most != -1 && most < least)
+    refuse(s, "maxItems", "is less than minItems");
   guint32 item = oct_automaton_state(s->a); /* a rule of its own, so that it is written once */
   if (items == NULL || json_is_true(items))
     call(s, item, any_rule(s), 0, FALSE);
@@ -286,6 +288,10 @@ add_object(oct_schema *s, const json_t *schema, guint32 from, guint32 to) {
   const json_t *more = json_object_get(schema, "additionalProperties");
   const json_t *required = json_object_get(schema, "required");
   const char *name;
+  if (properties != NULL && !json_is_object(properties))
+    refuse(s, "properties", "is not an object");
+  if (required != NULL && !json_is_array(required))
+    refuse(s, "required", "is not a list of names");
   for (gsize i = 0; i < json_array_size(required); i++)
     if (json_object_get(properties, json_string_value(json_array_get(required, i)) == NULL
                                         ? ""

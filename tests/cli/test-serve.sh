@@ -39,6 +39,9 @@ refuses "another pace" "a server's clock is real" --backend mock --pace 2
 run "$octet" serve --backend mock --host example.org
 is "$status" 1 "a host's name fails"
 has "$err" "names are not looked up" "and says why"
+run "$octet" serve --backend mock --api-key-file /dev/zero
+is "$status" 1 "a file of keys without an end fails"
+has "$err" "/dev/zero: longer than 1048576 bytes" "and says why"
 
 # --- config files
 config() { # TEXT PART CLAIM
@@ -55,6 +58,7 @@ config 'served-model-name:\n' "served-model-name has no value" "an empty list is
 config 'port 8000\n' 'not "key: value"' "a line without a colon is refused"
 config 'port: 99999 # high\n' "--port: 99999" "values are taken without their comments"
 config 'stalled-after: false\n' "Cannot parse integer value" "a number is no switch"
+config 'port: 1\nhost: a\nport: 2\n' "c.yaml:3: port is given twice" "a key twice is refused"
 config 'config: a\n' "a file names no other" "a file names no other file"
 config 'ssl-keyfile: a\n' "there is no flag --ssl-keyfile" "keys that cannot be honoured as well"
 

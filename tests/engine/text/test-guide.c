@@ -206,6 +206,9 @@ refuses_by_name(void) {
       {"{\"type\":\"string\",\"pattern\":\"^+[a-z]$\"}", "follows nothing"},
       {"{\"type\":\"string\",\"maxLength\":-1}", "maxLength"},
       {"{\"type\":\"array\",\"minItems\":100000}", "minItems"},
+      {"{\"type\":\"array\",\"minItems\":5,\"maxItems\":2}", "maxItems"},
+      {"{\"type\":\"object\",\"properties\":5}", "properties"},
+      {"{\"type\":\"object\",\"properties\":{\"a\":{}},\"required\":\"a\"}", "required"},
       {"{\"type\":\"object\",\"patternProperties\":{}}", "patternProperties"},
       {"5", "schema"},
   };
