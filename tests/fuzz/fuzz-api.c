@@ -40,7 +40,6 @@ check_fault(const oct_api_fault *fault) {
   g_autoptr(GString) out = g_string_new(NULL);
   oct_api_fault_write(fault, out);
   oct_api_fault_write_anthropic(fault, "id", out);
-  g_auto(oct_api_fault) inner = {.status = 0};
   json_error_t error;
   json_t *first =
       json_loadb(out->str, out->len, JSON_DISABLE_EOF_CHECK | JSON_REJECT_DUPLICATES, &error);
