@@ -44,6 +44,10 @@ typedef struct oct_cli_usage {
   int min_arguments, max_arguments; /* how many arguments besides options; max -1: any number */
 } oct_cli_usage;
 
+/* ns. A signal that comes again so soon is the same one: timeout of coreutils sends it to its child
+ * and then to the whole group. */
+#define OCT_CLI_ECHO_NS ((gint64)300000000)
+
 enum { OCT_CLI_GO_ON = -1 };
 
 /* Parses options, in any order with the arguments; "--" ends them. Returns OCT_CLI_GO_ON with

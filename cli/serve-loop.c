@@ -85,6 +85,8 @@ on_signal(state *s) {
     enter(s, LAME);
     return;
   }
+  if (now(s) - s->signal_ns < OCT_CLI_ECHO_NS)
+    return;
   say(s, "%s again: exits", name);
   s->loop->flush(s->loop->user);
   if (s->loop->uds != NULL)

@@ -232,6 +232,7 @@ until_true '[ "$(code "$url/readyz")" = 503 ]'
 ok $? "a lame server is not ready"
 is "$(code "$url/livez")" 200 "but lives"
 is "$(code "$url/v1/chat/completions" -H "$json" -d "$chat")" 200 "and still answers"
+sleep 0.4 # what comes sooner is the first one's echo
 ends TERM 1 "a second signal exits at once"
 
 "$octet" serve --backend $slow --uds "$work/socket" >"$work/out" 2>"$work/err" &
@@ -242,6 +243,10 @@ is "$(ls -l "$work/socket" | cut -c 1-10)" "srw-------" "a Unix socket is the ow
 begin --unix-socket "$work/socket" http://localhost/v1/completions
 kill -TERM $pid
 until_true 'grep -q draining "$work/err"'
+kill -TERM $pid # an echo
+sleep 0.4
+kill -0 $pid
+ok $? "an echo of the signal is none"
 ends TERM 1 "a second signal does not wait for streams"
 [ ! -e "$work/socket" ]
 ok $? "and removes the socket"
