@@ -92,7 +92,8 @@ read_text(evaluation *e, const char *tokenizer_path, GError **error) {
   const guint32 *before = oct_tokenizer_before(tokenizer, &e->n_before);
   if (e->n_before + 2 > (guint)e->o->context)
     return fail(error, "--context %d: at least %u is wanted", e->o->context, e->n_before + 2);
-  memcpy(e->window, before, e->n_before * sizeof *before);
+  for (guint i = 0; i < e->n_before; i++) /* before is NULL when there are none */
+    e->window[i] = before[i];
   if (e->o->max_tokens > 0 && e->ids->len > (guint)e->o->max_tokens)
     g_array_set_size(e->ids, (guint)e->o->max_tokens);
   for (guint i = 0; i < e->ids->len; i++)
