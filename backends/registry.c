@@ -272,16 +272,25 @@ make_fault(const key_list *keys, const char *inner, GError **error) {
 static const oct_backend_key record_keys[] = {
     {"file", "the recording, created or emptied"},
     {"flush", "0 or 1: every entry is written at once (default 0)"},
+    {"steps", "a log of every step, for octet validate --steps; beside file or instead"},
     {NULL, NULL}};
 
 static oct_world *
 make_record(const key_list *keys, const char *inner, GError **error) {
-  const char *path = take_file(keys, error);
+  oct_record_options o = {.steps_path = value_of(keys, "steps")};
   guint32 flush = 0;
-  if (path == NULL || !take_u32(keys, "flush", 1, &flush, error))
+  if (o.steps_path != NULL && *o.steps_path == '\0')
+    return refuse(keys, "steps", "a path", error), NULL;
+  if (o.steps_path == NULL || value_of(keys, "file") != NULL) {
+    o.path = take_file(keys, error);
+    if (o.path == NULL)
+      return NULL;
+  }
+  if (!take_u32(keys, "flush", 1, &flush, error))
     return NULL;
+  o.flush = flush != 0;
   oct_world *world = oct_backend_world_new(inner, error);
-  return world == NULL ? NULL : oct_record_world_new(world, path, flush != 0, error);
+  return world == NULL ? NULL : oct_record_world_new(world, &o, error);
 }
 
 static const oct_backend_key replay_keys[] = {{"file", "the recording"}, {NULL, NULL}};

@@ -4,6 +4,7 @@
 #include <sys/sysinfo.h>
 
 #include "backends/cpu/cpu.h"
+#include "backends/record/record.h"
 #include "backends/registry.h"
 #include "cli/hf-cache.h"
 #include "engine/text/tokenizer-bytes.h"
@@ -269,12 +270,30 @@ cpu_world(const maker *m, GError **error) {
   return oct_cpu_world_new(&options, error);
 }
 
+/* "record:steps=FILE@" in front of a world's text, when a step log is wanted. */
+static gboolean
+add_step_log(const maker *m, char **text, GError **error) {
+  const char *path = m->options->record_steps;
+  if (path == NULL)
+    return TRUE;
+  if (*path == '\0' || strpbrk(path, ",@:") != NULL)
+    return refuse(error, "record-steps: \"%s\": a path without a comma, a colon or an @ is needed",
+                  path);
+  char *wrapped = g_strdup_printf("record:steps=%s@%s", path, *text);
+  g_free(*text);
+  *text = wrapped;
+  return TRUE;
+}
+
 static gboolean
 make_world(maker *m, GError **error) {
   oct_serve_model *model = m->model;
   if (m->is_cpu) {
+    const oct_record_options log = {.steps_path = m->options->record_steps};
     model->world_text = g_strdup("cpu");
     model->world = cpu_world(m, error);
+    if (model->world != NULL && log.steps_path != NULL)
+      model->world = oct_record_world_new(model->world, &log, error);
     return model->world != NULL;
   }
   if (m->is_mock)
@@ -283,7 +302,7 @@ make_world(maker *m, GError **error) {
     model->world_text = simgrid_text(m);
   else
     model->world_text = with_model(m, m->description, error);
-  if (model->world_text == NULL)
+  if (model->world_text == NULL || !add_step_log(m, &model->world_text, error))
     return FALSE;
   model->on_thread = strstr(model->world_text, "simgrid:") != NULL;
   if (!model->on_thread)

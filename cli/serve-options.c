@@ -172,6 +172,9 @@ server_entries(GPtrArray *out, oct_serve_options *o) {
       {"disable-uvicorn-access-log", 0, 0, G_OPTION_ARG_NONE, &o->no_access_log, "the same", NULL},
       {"record", 0, 0, G_OPTION_ARG_FILENAME, &o->record,
        "write the traffic as a trace for octet replay: lengths and hashes, no text", "FILE"},
+      {"record-steps", 0, 0, G_OPTION_ARG_FILENAME, &o->record_steps,
+       "write a line for every step, for octet validate --steps: slices and times, no tokens",
+       "FILE"},
       {"enable-tokenizer-info-endpoint", 0, 0, G_OPTION_ARG_NONE, &o->tokenizer_info,
        "serve /tokenizer_info", NULL},
       {"enable-force-include-usage", 0, 0, G_OPTION_ARG_NONE, &o->force_usage,
@@ -491,6 +494,7 @@ oct_serve_options_clear(oct_serve_options *options) {
                           &options->uds,
                           &options->key_file,
                           &options->record,
+                          &options->record_steps,
                           &options->file_model,
                           &options->pace,
                           &options->config};

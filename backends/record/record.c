@@ -10,13 +10,15 @@
 #include "backends/dump.h"
 #include "backends/flat.h"
 #include "backends/record/format.h"
+#include "backends/record/step-log.h"
 #include "engine/base/assert.h"
 
 typedef struct record_world {
   oct_world base;
   oct_world_ops ops;
   oct_world *inner;
-  FILE *file;
+  FILE *file;          /* NULL: no recording */
+  oct_step_log *steps; /* NULL: no step log */
   char *path;
   gboolean flush;
   int write_errno; /* of the first write that failed, 0 = none */
@@ -42,6 +44,8 @@ append_padded(GByteArray *to, const void *bytes, guint32 n) {
 static void
 note(record_world *w, const record_entry *call, const void *body, guint32 body_bytes,
      const GByteArray *reply, const GError *error) {
+  if (w->file == NULL)
+    return;
   record_entry e = *call;
   e.serial = ++w->serial;
   e.body_bytes = body_bytes;
@@ -73,6 +77,8 @@ record_open(oct_world *world, const oct_instance_config *config, guint32 *instan
   record_world *w = from_base(world);
   GError *why = NULL;
   gboolean opened = oct_world_open(w->inner, config, instance, &why);
+  if (opened && w->steps != NULL)
+    oct_step_log_opened(w->steps, *instance, config);
   g_string_truncate(w->text, 0);
   oct_dump_config(w->text, config);
   note(w, &(record_entry){.kind = RECORD_OPEN, .instance = *instance, .answer = (guint32)opened},
@@ -86,6 +92,8 @@ static void
 record_close(oct_world *world, guint32 instance) {
   record_world *w = from_base(world);
   oct_world_close(w->inner, instance);
+  if (w->steps != NULL)
+    oct_step_log_closed(w->steps, instance);
   note(w, &(record_entry){.kind = RECORD_CLOSE, .instance = instance}, NULL, 0, NULL, NULL);
 }
 
@@ -94,6 +102,8 @@ record_submit(oct_world *world, guint32 instance, const oct_step *step, GError *
   record_world *w = from_base(world);
   GError *why = NULL;
   oct_submit answer = oct_world_submit(w->inner, instance, step, &why);
+  if (answer == OCT_SUBMIT_OK && w->steps != NULL)
+    oct_step_log_submitted(w->steps, instance, step, w->inner->now_ns);
   note(w,
        &(record_entry){.kind = RECORD_SUBMIT,
                        .instance = instance,
@@ -161,6 +171,8 @@ static gboolean
 record_next(oct_world *world, oct_time until_ns, oct_event *event) {
   record_world *w = from_base(world);
   gboolean there = oct_world_next(w->inner, until_ns, event);
+  if (there && w->steps != NULL)
+    oct_step_log_event(w->steps, event);
   g_byte_array_set_size(w->reply, 0);
   if (there)
     oct_flat_event_write(w->reply, event);
@@ -173,7 +185,8 @@ static gboolean
 record_forward(oct_world *world, guint32 instance, const oct_forward *forward,
                oct_forwarded *forwarded) {
   record_world *w = from_base(world);
-  gboolean done = oct_world_forward(w->inner, instance, forward, forwarded);
+  /* A step that is retired in silence would be missing from the log. */
+  gboolean done = w->steps == NULL && oct_world_forward(w->inner, instance, forward, forwarded);
   g_byte_array_set_size(w->reply, 0);
   if (done)
     g_byte_array_append(w->reply, (const guint8 *)forwarded, sizeof *forwarded);
@@ -205,8 +218,11 @@ record_run(oct_world *world, oct_world_fn fn, void *arg) {
   record_world *w = from_base(world);
   run_call call = {w, fn, arg};
   int value = oct_world_run(w->inner, run_inner, &call);
-  if (fflush(w->file) != 0 && w->write_errno == 0)
+  if (w->file != NULL && fflush(w->file) != 0 && w->write_errno == 0)
     w->write_errno = errno;
+  int steps_errno = w->steps != NULL ? oct_step_log_flush(w->steps) : 0;
+  if (steps_errno != 0 && w->write_errno == 0)
+    w->write_errno = steps_errno;
   return value;
 }
 
@@ -219,7 +235,9 @@ static void
 record_free(oct_world *world) {
   record_world *w = from_base(world);
   oct_world_free(w->inner);
-  fclose(w->file);
+  if (w->file != NULL)
+    fclose(w->file);
+  oct_step_log_free(w->steps);
   g_byte_array_unref(w->entry);
   g_byte_array_unref(w->reply);
   g_string_free(w->text, TRUE);
@@ -228,8 +246,9 @@ record_free(oct_world *world) {
 }
 
 oct_world *
-oct_record_world_new(oct_world *inner, const char *path, gboolean flush, GError **error) {
-  FILE *file = g_fopen(path, "wb");
+oct_record_world_new(oct_world *inner, const oct_record_options *options, GError **error) {
+  const char *path = options->path;
+  FILE *file = path != NULL ? g_fopen(path, "wb") : NULL;
   record_header header = {
       .magic = RECORD_MAGIC,
       .version = RECORD_VERSION,
@@ -239,11 +258,22 @@ oct_record_world_new(oct_world *inner, const char *path, gboolean flush, GError 
              (inner->ops->forward != NULL ? RECORD_HAS_FORWARD : 0u) |
              (inner->ops->pull != NULL ? RECORD_HAS_PULL : 0u),
   };
-  if (file == NULL || fwrite(&header, sizeof header, 1, file) != 1) {
+  oct_step_log *steps = NULL;
+  if (options->steps_path != NULL) {
+    steps = oct_step_log_new(options->steps_path, inner->ops->clock, error);
+    if (steps == NULL) {
+      if (file != NULL)
+        fclose(file);
+      oct_world_free(inner);
+      return NULL;
+    }
+  }
+  if (path != NULL && (file == NULL || fwrite(&header, sizeof header, 1, file) != 1)) {
     g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG, "record: %s: %s", path,
                 g_strerror(errno));
     if (file != NULL)
       fclose(file);
+    oct_step_log_free(steps);
     oct_world_free(inner);
     return NULL;
   }
@@ -267,8 +297,9 @@ oct_record_world_new(oct_world *inner, const char *path, gboolean flush, GError 
   oct_world_init(&w->base, &w->ops);
   w->inner = inner;
   w->file = file;
-  w->path = g_strdup(path);
-  w->flush = flush;
+  w->steps = steps;
+  w->path = g_strdup(path != NULL ? path : options->steps_path);
+  w->flush = options->flush;
   w->entry = g_byte_array_new();
   w->reply = g_byte_array_new();
   w->text = g_string_new(NULL);

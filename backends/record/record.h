@@ -15,9 +15,16 @@
 
 #include "engine/backend.h"
 
-/* Wraps `inner`, which it takes, also when it fails. `path` is created or emptied. `flush` writes
- * each entry out at once, so that a crash loses none. NULL with *error (CONFIG). */
-oct_world *oct_record_world_new(oct_world *inner, const char *path, gboolean flush,
+typedef struct oct_record_options {
+  const char *path;       /* the recording, created or emptied; NULL: none */
+  gboolean flush;         /* each entry is written at once, so that a crash loses none */
+  const char *steps_path; /* likewise the step log (step-log.h); NULL: none. With one, nothing is
+                             fast-forwarded, so that every step has its line */
+} oct_record_options;
+
+/* Wraps `inner`, which it takes, also when it fails. At least one of the files is wanted. NULL with
+ * *error (CONFIG). */
+oct_world *oct_record_world_new(oct_world *inner, const oct_record_options *options,
                                 GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* FALSE with *error when some entry could not be written; the world itself goes on regardless. */
 gboolean oct_record_world_check(const oct_world *world, GError **error);

@@ -314,6 +314,10 @@ on_delta(void *user, oct_generation *generation, const oct_generation_delta *del
   take_ids(c, delta);
   if (delta->logprobs != NULL)
     oct_choice_add_logprobs(c, delta);
+  /* Without a tokenizer there is no text that ids could travel with. */
+  if (delta->size == 0 && c->ids != NULL && c->ids->len > 0 && job->plan.sampling.stream &&
+      oct_service_tokenizer(job->api->config.service) == NULL)
+    on_event(c, &(oct_parse_event){.kind = OCT_PARSE_CONTENT, .text = ""});
   take_text(c, delta->text, delta->size);
   if (c->in_reasoning)
     c->reasoning_tokens += delta->n_ids;

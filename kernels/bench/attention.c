@@ -68,20 +68,14 @@ call_latent(const bench *b, void *context, unsigned set) {
   return oct_cuda_mla_attend(&b->queue, &c->latents[set]);
 }
 
-typedef struct attention_shape {
-  const char *name;
-  uint32_t heads, kv_heads, width, n, n_tokens, context;
-  oct_cuda_type cache;
-} attention_shape;
-
-static void
-run_shape(bench *b, const attention_shape *s) {
+double
+bench_attend(bench *b, const bench_attention_shape *s) {
   bench_item item = {.rate = b->bf16_rate, .call = call_attention, .context = &room};
   snprintf(item.name, sizeof item.name, "%s %u/%u x %u, %u x %u tokens at %u, %s", s->name,
            s->heads, s->kv_heads, s->width, s->n, s->n_tokens, s->context,
            s->cache == OCT_CUDA_FP8 ? "fp8" : "bf16");
   if (!bench_wants(b, item.name))
-    return;
+    return -1;
   size_t row = 2 * (size_t)s->kv_heads * s->width * oct_cuda_type_bytes(s->cache);
   double seen = s->n_tokens == 1 ? s->context : s->context - (s->n_tokens - 1) / 2.0;
   item.bytes = (double)s->n * s->context * (double)row;
@@ -117,20 +111,22 @@ run_shape(bench *b, const attention_shape *s) {
     call->workspace_bytes = oct_cuda_attention_workspace(&b->queue, call);
     call->workspace = bench_room(call->workspace_bytes);
   }
-  bench_run(b, &item);
+  double seconds = bench_run(b, &item);
   for (unsigned i = 0; i < item.sets; i++)
     free((void *)room.calls[i].batch);
   bench_free_all();
+  return seconds;
 }
 
-static void
-run_latent(bench *b, uint32_t heads, uint32_t n, uint32_t context) {
+double
+bench_latents(bench *b, uint32_t heads, uint32_t n, uint32_t context, oct_cuda_type cache) {
   bench_item item = {.rate = b->bf16_rate, .call = call_latent, .context = &room};
-  snprintf(item.name, sizeof item.name, "decode latents 512 + 64, %u heads, %u at %u", heads, n,
-           context);
+  snprintf(item.name, sizeof item.name, "decode latents 512 + 64, %u heads, %u at %u, %s", heads, n,
+           context, cache == OCT_CUDA_FP8 ? "fp8" : "bf16");
   if (!bench_wants(b, item.name))
-    return;
-  item.bytes = (double)n * context * 576 * 2;
+    return -1;
+  size_t row = 576 * oct_cuda_type_bytes(cache);
+  item.bytes = (double)n * context * (double)row;
   item.flops = 2.0 * n * context * heads * (576 + 512);
   item.sets = bench_sets(item.bytes);
   item.calls = item.sets * (1 + 4 / item.sets);
@@ -139,53 +135,54 @@ run_latent(bench *b, uint32_t heads, uint32_t n, uint32_t context) {
     oct_cuda_mla *call = &room.latents[i];
     oct_cuda_batch *batch = malloc(sizeof *batch);
     *batch = q.batch;
-    *call = (oct_cuda_mla){
-        .type = OCT_CUDA_BF16,
-        .batch = batch,
-        .max_queries = 1,
-        .max_context = context,
-        .kv = {.type = OCT_CUDA_BF16,
-               .base = bench_random(b, OCT_CUDA_BF16, (size_t)q.n_pages * PAGE * 576, 1),
-               .page_bytes = PAGE * 576 * 2,
-               .page_tokens = PAGE,
-               .n_heads = 1,
-               .width = 576},
-        .tables = q.tables,
-        .n_heads = heads,
-        .lora = 512,
-        .rope = 64,
-        .scale = 0.07f,
-        .q = bench_random(b, OCT_CUDA_BF16, (size_t)n * heads * 576, 1),
-        .out = bench_room((size_t)n * heads * 512 * 2)};
+    *call = (oct_cuda_mla){.type = OCT_CUDA_BF16,
+                           .batch = batch,
+                           .max_queries = 1,
+                           .max_context = context,
+                           .kv = {.type = cache,
+                                  .base = bench_random(b, cache, (size_t)q.n_pages * PAGE * 576, 1),
+                                  .page_bytes = PAGE * row,
+                                  .page_tokens = PAGE,
+                                  .n_heads = 1,
+                                  .width = 576},
+                           .tables = q.tables,
+                           .n_heads = heads,
+                           .lora = 512,
+                           .rope = 64,
+                           .scale = 0.07f,
+                           .q = bench_random(b, OCT_CUDA_BF16, (size_t)n * heads * 576, 1),
+                           .out = bench_room((size_t)n * heads * 512 * 2)};
     call->workspace_bytes = oct_cuda_mla_workspace(&b->queue, call);
     call->workspace = bench_room(call->workspace_bytes);
   }
-  bench_run(b, &item);
+  double seconds = bench_run(b, &item);
   for (unsigned i = 0; i < item.sets; i++)
     free((void *)room.latents[i].batch);
   bench_free_all();
+  return seconds;
 }
 
 void
 bench_attention(bench *b) {
-  static const attention_shape shapes[] = {{"decode", 32, 8, 128, 64, 1, 8192, OCT_CUDA_BF16},
-                                           {"decode", 32, 8, 128, 64, 1, 8192, OCT_CUDA_FP8},
-                                           {"decode", 32, 8, 128, 1, 1, 1024, OCT_CUDA_BF16},
-                                           {"decode", 32, 8, 128, 1, 1, 131072, OCT_CUDA_BF16},
-                                           {"decode", 32, 8, 128, 16, 1, 1024, OCT_CUDA_BF16},
-                                           {"decode", 32, 8, 128, 64, 1, 1024, OCT_CUDA_BF16},
-                                           {"decode", 32, 8, 128, 256, 1, 1024, OCT_CUDA_BF16},
-                                           {"decode", 64, 8, 128, 64, 1, 8192, OCT_CUDA_BF16},
-                                           {"decode", 64, 8, 64, 64, 1, 8192, OCT_CUDA_BF16},
-                                           {"decode", 16, 1, 256, 64, 1, 8192, OCT_CUDA_BF16},
-                                           {"prefill", 32, 8, 128, 1, 8192, 8192, OCT_CUDA_BF16},
-                                           {"prefill", 32, 8, 128, 1, 8192, 8192, OCT_CUDA_FP8},
-                                           {"prefill", 32, 8, 128, 1, 2048, 8192, OCT_CUDA_BF16},
-                                           {"prefill", 32, 8, 128, 8, 1024, 1024, OCT_CUDA_BF16},
-                                           {"prefill", 32, 8, 64, 1, 8192, 8192, OCT_CUDA_BF16},
-                                           {"verify", 32, 8, 128, 64, 4, 8192, OCT_CUDA_BF16}};
+  static const bench_attention_shape shapes[] = {
+      {"decode", 32, 8, 128, 64, 1, 8192, OCT_CUDA_BF16},
+      {"decode", 32, 8, 128, 64, 1, 8192, OCT_CUDA_FP8},
+      {"decode", 32, 8, 128, 1, 1, 1024, OCT_CUDA_BF16},
+      {"decode", 32, 8, 128, 1, 1, 131072, OCT_CUDA_BF16},
+      {"decode", 32, 8, 128, 16, 1, 1024, OCT_CUDA_BF16},
+      {"decode", 32, 8, 128, 64, 1, 1024, OCT_CUDA_BF16},
+      {"decode", 32, 8, 128, 256, 1, 1024, OCT_CUDA_BF16},
+      {"decode", 64, 8, 128, 64, 1, 8192, OCT_CUDA_BF16},
+      {"decode", 64, 8, 64, 64, 1, 8192, OCT_CUDA_BF16},
+      {"decode", 16, 1, 256, 64, 1, 8192, OCT_CUDA_BF16},
+      {"prefill", 32, 8, 128, 1, 8192, 8192, OCT_CUDA_BF16},
+      {"prefill", 32, 8, 128, 1, 8192, 8192, OCT_CUDA_FP8},
+      {"prefill", 32, 8, 128, 1, 2048, 8192, OCT_CUDA_BF16},
+      {"prefill", 32, 8, 128, 8, 1024, 1024, OCT_CUDA_BF16},
+      {"prefill", 32, 8, 64, 1, 8192, 8192, OCT_CUDA_BF16},
+      {"verify", 32, 8, 128, 64, 4, 8192, OCT_CUDA_BF16}};
   for (unsigned i = 0; i < sizeof shapes / sizeof *shapes; i++)
-    run_shape(b, &shapes[i]);
-  run_latent(b, 16, 64, 8192);
-  run_latent(b, 128, 64, 4096);
+    bench_attend(b, &shapes[i]);
+  bench_latents(b, 16, 64, 8192, OCT_CUDA_BF16);
+  bench_latents(b, 128, 64, 4096, OCT_CUDA_BF16);
 }

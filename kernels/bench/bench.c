@@ -1,12 +1,14 @@
-/* bench-cuda [--csv FILE] [--family attention|matmul|small|step] [--only TEXT]: the kernels' times
- * on this machine's first GPU. */
+/* Timing, buffers and the card's limits; bench.h says how figures are made. */
 #include "kernels/bench/bench.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define PASSES    15
-#define ROOMS_MAX 4096
+#define PASSES     15 /* where b->passes does not say */
+#define PASSES_MAX 64
+#define ROOMS_MAX  4096
+
+const char *bench_program = "bench-cuda";
 
 static void *rooms[ROOMS_MAX];
 static unsigned n_rooms;
@@ -16,7 +18,7 @@ void
 bench_check(int error, const char *what) {
   if (error == OCT_CUDA_OK)
     return;
-  fprintf(stderr, "bench-cuda: %s: %s\n", what, oct_cuda_error_text(error));
+  fprintf(stderr, "%s: %s: %s\n", bench_program, what, oct_cuda_error_text(error));
   exit(1);
 }
 
@@ -80,10 +82,11 @@ compare(const void *a, const void *b) {
 static double
 time_graph(const bench *b, cudaGraphExec_t graph) {
   cudaEvent_t start, end;
-  float ms[PASSES];
+  float ms[PASSES_MAX];
+  int passes = b->passes > 0 && b->passes <= PASSES_MAX ? b->passes : PASSES;
   bench_check((int)cudaEventCreate(&start), "event");
   bench_check((int)cudaEventCreate(&end), "event");
-  for (int i = -2; i < PASSES; i++) {
+  for (int i = -2; i < passes; i++) {
     cudaEventRecord(start, b->queue.stream);
     cudaGraphLaunch(graph, b->queue.stream);
     cudaEventRecord(end, b->queue.stream);
@@ -93,8 +96,8 @@ time_graph(const bench *b, cudaGraphExec_t graph) {
   }
   cudaEventDestroy(start);
   cudaEventDestroy(end);
-  qsort(ms, PASSES, sizeof *ms, compare);
-  return ms[PASSES / 2] / 1e3;
+  qsort(ms, passes, sizeof *ms, compare);
+  return ms[passes / 2] / 1e3;
 }
 
 /* Seconds of a call, negative: no kernel for it. */
@@ -122,6 +125,8 @@ measure(const bench *b, const bench_item *item) {
 double
 bench_run(bench *b, const bench_item *item) {
   double seconds = measure(b, item);
+  if (b->quiet)
+    return seconds;
   if (seconds < 0) {
     printf("%-56s not built\n", item->name);
     return seconds;
@@ -193,8 +198,8 @@ measure_product(bench *b, oct_cuda_type type, unsigned side, const char *name) {
   return seconds > 0 ? item.flops / seconds : 0;
 }
 
-static void
-measure_ceilings(bench *b) {
+void
+bench_ceilings(bench *b) {
   ceiling c = {.bytes = (size_t)4 << 30, .out = bench_room(16)};
   c.from = bench_bytes(b, c.bytes, 0, 255);
   bench_item item = {.name = "ceiling: read",
@@ -211,73 +216,21 @@ measure_ceilings(bench *b) {
   b->f32_rate = measure_product(b, OCT_CUDA_F32, 4096, "float32");
 }
 
-/* ---------------------------------------------------------------- the program */
+/* ---------------------------------------------------------------- the device */
 
-static const struct {
-  const char *name;
-  void (*run)(bench *b);
-} families[] = {{"attention", bench_attention},
-                {"matmul", bench_matmul},
-                {"small", bench_small},
-                {"step", bench_step}};
-
-static const char *
-next_argument(int argc, char **argv, int *i) {
-  if (*i + 1 < argc)
-    return argv[++*i];
-  fprintf(stderr, "bench-cuda: %s wants a value\n", argv[*i]);
-  exit(2);
-}
-
-static void
-open_device(bench *b, void **workspace) {
+void
+bench_open(bench *b) {
   struct CUstream_st *stream;
   bench_check((int)cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
   bench_check(oct_cuda_queue_init(&b->queue, stream, OCT_CUDA_OVERLAP), "device");
-  bench_check((int)cudaMalloc(workspace, OCT_CUDA_BLAS_WORKSPACE), "workspace");
-  b->blas = oct_cuda_blas_new(*workspace, OCT_CUDA_BLAS_WORKSPACE);
-  if (b->blas == NULL)
-    printf("cuBLASLt cannot be used: its products are left out\n");
+  bench_check((int)cudaMalloc(&b->workspace, OCT_CUDA_BLAS_WORKSPACE), "workspace");
+  b->blas = oct_cuda_blas_new(b->workspace, OCT_CUDA_BLAS_WORKSPACE);
 }
 
-int
-main(int argc, char **argv) {
-  bench b = {0};
-  const char *family = NULL;
-  void *workspace = NULL;
-  int n = 0;
-  for (int i = 1; i < argc; i++) {
-    if (strcmp(argv[i], "--csv") == 0) {
-      const char *name = next_argument(argc, argv, &i);
-      b.csv = fopen(name, "w");
-      if (b.csv == NULL) {
-        perror(name);
-        return 1;
-      }
-      fprintf(b.csv, "name,us,bytes,flops,fraction,limit\n");
-    } else if (strcmp(argv[i], "--family") == 0) {
-      family = next_argument(argc, argv, &i);
-    } else if (strcmp(argv[i], "--only") == 0) {
-      b.only = next_argument(argc, argv, &i);
-    } else {
-      fprintf(stderr, "usage: bench-cuda [--csv FILE] [--family NAME] [--only TEXT]\n");
-      return 2;
-    }
-  }
-  if (cudaGetDeviceCount(&n) != cudaSuccess || n == 0) {
-    printf("bench-cuda: no GPU\n");
-    return 0;
-  }
-  open_device(&b, &workspace);
-  measure_ceilings(&b);
-  for (unsigned i = 0; i < sizeof families / sizeof *families; i++)
-    if (family == NULL || strcmp(family, families[i].name) == 0) {
-      families[i].run(&b);
-      bench_free_all();
-    }
-  oct_cuda_blas_free(b.blas);
-  cudaFree(workspace);
-  if (b.csv != NULL)
-    fclose(b.csv);
-  return 0;
+void
+bench_close(bench *b) {
+  bench_free_all();
+  oct_cuda_blas_free(b->blas);
+  cudaFree(b->workspace);
+  cudaStreamDestroy(b->queue.stream);
 }

@@ -1,4 +1,5 @@
-/* What the kernel benchmarks share: buffers of random numbers, timing by graphs, and the table.
+/* What the kernel benchmarks and `octet calibrate` share: buffers of random numbers, timing by
+ * graphs, the operators that can be timed, and the table.
  *
  * A benchmark has several sets of inputs, together larger than the L2 cache, and takes them in
  * turn. All calls of a pass are one graph; a figure is the median over passes divided by the calls.
@@ -24,6 +25,9 @@ typedef struct bench {
   double bf16_rate, fp8_rate, f32_rate; /* flop/s, measured */
   FILE *csv;
   const char *only; /* names that contain this; NULL = all */
+  bool quiet;       /* nothing is printed */
+  int passes;       /* 0 = 15 */
+  void *workspace;  /* of blas */
 } bench;
 
 /* One call on set `set`; nonzero: an error. */
@@ -37,6 +41,14 @@ typedef struct bench_item {
   bench_call call;
   void *context;
 } bench_item;
+
+/* Named in messages: "bench-cuda" unless set. */
+extern const char *bench_program;
+
+/* The current device: its queue and cuBLASLt (b->blas NULL: cannot be used); and its limits. */
+void bench_open(bench *b);
+void bench_close(bench *b);
+void bench_ceilings(bench *b);
 
 /* Sets of so many bytes that they pass the L2 cache four times over, at least 1. */
 unsigned bench_sets(double bytes);
@@ -60,6 +72,33 @@ int bench_fill(const oct_cuda_queue *queue, oct_cuda_type type, void *to, size_t
 int bench_fill_bytes(const oct_cuda_queue *queue, void *to, size_t n, uint32_t low, uint32_t high,
                      uint32_t seed);
 int bench_read(const oct_cuda_queue *queue, const void *from, size_t bytes, float *out);
+
+/* ---- operators: each makes its inputs, times calls and frees; seconds of a call, negative when
+ * there is no kernel for it or b->only leaves it out. */
+
+/* n sequences of n_tokens tokens that end at `context`. */
+typedef struct bench_attention_shape {
+  const char *name;
+  uint32_t heads, kv_heads, width, n, n_tokens, context;
+  oct_cuda_type cache;
+} bench_attention_shape;
+double bench_attend(bench *b, const bench_attention_shape *shape);
+/* Absorbed latent attention 512 + 64, one token of n sequences at `context`. */
+double bench_latents(bench *b, uint32_t heads, uint32_t n, uint32_t context, oct_cuda_type cache);
+/* m rows times [rows, columns]. */
+double bench_product(bench *b, const char *shape, uint32_t m, uint32_t rows, uint32_t columns,
+                     oct_cuda_format format, oct_cuda_path path);
+double bench_experts(bench *b, uint32_t n, uint32_t n_experts, uint32_t top_k, uint32_t rows,
+                     uint32_t columns, oct_cuda_format format);
+/* All that routed experts take once tokens have chosen: sorting, gate and up, activation, down,
+ * combining; n tokens, uniform choices. *distinct: experts chosen. */
+double bench_expert_block(bench *b, uint32_t n, uint32_t n_experts, uint32_t top_k, uint32_t hidden,
+                          uint32_t inner, oct_cuda_format format, uint32_t *distinct);
+double bench_norm(bench *b, uint32_t n, uint32_t width);
+double bench_glu(bench *b, uint32_t n, uint32_t inner);
+double bench_rope(bench *b, uint32_t n, uint32_t heads, uint32_t kv_heads, uint32_t width);
+double bench_sample(bench *b, const char *how, uint32_t n, uint32_t vocab, oct_sampling sampling);
+double bench_route(bench *b, uint32_t n, uint32_t n_experts, uint32_t top_k);
 
 /* The benchmarks, each of a family. */
 void bench_attention(bench *b);

@@ -50,14 +50,14 @@ make_weight(const bench *b, oct_cuda_format format, size_t n, uint32_t rows, uin
   return w;
 }
 
-static void
-run_product(bench *b, const char *shape, uint32_t m, uint32_t rows, uint32_t columns,
-            oct_cuda_format format, oct_cuda_path path) {
+double
+bench_product(bench *b, const char *shape, uint32_t m, uint32_t rows, uint32_t columns,
+              oct_cuda_format format, oct_cuda_path path) {
   bench_item item = {.rate = b->bf16_rate, .call = call_product};
   snprintf(item.name, sizeof item.name, "product %s %s %u x %u x %u, %s", shape,
            format_names[format], m, rows, columns, path_names[path]);
   if (!bench_wants(b, item.name))
-    return;
+    return -1;
   double elements = (double)rows * columns;
   item.bytes = weight_bytes(format, elements) + 2.0 * m * ((double)columns + rows);
   item.flops = 2 * elements * m;
@@ -73,8 +73,9 @@ run_product(bench *b, const char *shape, uint32_t m, uint32_t rows, uint32_t col
                                     .x_stride = columns,
                                     .y = bench_room((size_t)m * rows * 2),
                                     .y_stride = rows};
-  bench_run(b, &item);
+  double seconds = bench_run(b, &item);
   bench_free_all();
+  return seconds;
 }
 
 /* ---------------------------------------------------------------- experts */
@@ -115,14 +116,14 @@ make_pairs(const bench *b, oct_cuda_pairs *pairs, uint32_t n, uint32_t top_k, ui
   return distinct;
 }
 
-static void
-run_experts(bench *b, uint32_t n, uint32_t n_experts, uint32_t top_k, uint32_t rows,
-            uint32_t columns, oct_cuda_format format) {
+double
+bench_experts(bench *b, uint32_t n, uint32_t n_experts, uint32_t top_k, uint32_t rows,
+              uint32_t columns, oct_cuda_format format) {
   bench_item item = {.rate = b->bf16_rate, .call = call_experts};
   snprintf(item.name, sizeof item.name, "experts %s, %u tokens, %u of %u, %u x %u",
            format_names[format], n, top_k, n_experts, rows, columns);
   if (!bench_wants(b, item.name))
-    return;
+    return -1;
   oct_cuda_pairs pairs;
   uint32_t distinct = make_pairs(b, &pairs, n, top_k, n_experts);
   double elements = (double)rows * columns;
@@ -143,8 +144,100 @@ run_experts(bench *b, uint32_t n, uint32_t n_experts, uint32_t top_k, uint32_t r
                                  .x_stride = columns,
                                  .y = bench_room((size_t)n * top_k * rows * 2),
                                  .y_stride = rows};
-  bench_run(b, &item);
+  double seconds = bench_run(b, &item);
   bench_free_all();
+  return seconds;
+}
+
+/* ---------------------------------------------------------------- a whole block of experts */
+
+typedef struct expert_block {
+  oct_cuda_pairs pairs;
+  oct_cuda_expert_matmul up, down;
+  oct_cuda_glu glu;
+  oct_cuda_combine combine;
+} expert_block;
+
+static expert_block blocks[SETS_MAX];
+
+static int
+call_block(const bench *b, void *context, unsigned set) {
+  const expert_block *e = &blocks[set];
+  (void)context;
+  int error = oct_cuda_sort_pairs(&b->queue, &e->pairs);
+  if (error == OCT_CUDA_OK)
+    error = oct_cuda_expert_multiply(&b->queue, &e->up);
+  if (error == OCT_CUDA_OK)
+    error = oct_cuda_glu_rows(&b->queue, &e->glu);
+  if (error == OCT_CUDA_OK)
+    error = oct_cuda_expert_multiply(&b->queue, &e->down);
+  return error == OCT_CUDA_OK ? oct_cuda_combine_pairs(&b->queue, &e->combine) : error;
+}
+
+static void
+make_block(const bench *b, expert_block *e, const oct_cuda_pairs *pairs, uint32_t hidden,
+           uint32_t inner, oct_cuda_format format) {
+  const uint32_t rows = pairs->n * pairs->top_k;
+  e->pairs = *pairs;
+  e->up = (oct_cuda_expert_matmul){
+      .type = OCT_CUDA_BF16,
+      .weight = make_weight(b, format, pairs->n_experts, 2 * inner, hidden),
+      .pairs = &e->pairs,
+      .gather = true,
+      .x = bench_random(b, OCT_CUDA_BF16, (size_t)pairs->n * hidden, 1),
+      .x_stride = hidden,
+      .y = bench_room((size_t)rows * 2 * inner * 2),
+      .y_stride = (size_t)2 * inner};
+  e->glu = (oct_cuda_glu){.type = OCT_CUDA_BF16,
+                          .n = rows,
+                          .inner = inner,
+                          .n_device = pairs->starts + pairs->n_local,
+                          .x = e->up.y,
+                          .x_stride = (size_t)2 * inner,
+                          .out = bench_room((size_t)rows * inner * 2),
+                          .out_stride = inner};
+  e->down =
+      (oct_cuda_expert_matmul){.type = OCT_CUDA_BF16,
+                               .weight = make_weight(b, format, pairs->n_experts, hidden, inner),
+                               .pairs = &e->pairs,
+                               .x = e->glu.out,
+                               .x_stride = inner,
+                               .y = bench_room((size_t)rows * hidden * 2),
+                               .y_stride = hidden};
+  e->combine = (oct_cuda_combine){.type = OCT_CUDA_BF16,
+                                  .out_type = OCT_CUDA_BF16,
+                                  .pairs = &e->pairs,
+                                  .weights = bench_random(b, OCT_CUDA_F32, rows, 1),
+                                  .width = hidden,
+                                  .y = e->down.y,
+                                  .y_stride = hidden,
+                                  .out = bench_room((size_t)pairs->n * hidden * 2),
+                                  .out_stride = hidden};
+}
+
+double
+bench_expert_block(bench *b, uint32_t n, uint32_t n_experts, uint32_t top_k, uint32_t hidden,
+                   uint32_t inner, oct_cuda_format format, uint32_t *distinct) {
+  bench_item item = {.rate = b->bf16_rate, .call = call_block};
+  snprintf(item.name, sizeof item.name, "expert block %s, %u tokens, %u of %u, %u x %u",
+           format_names[format], n, top_k, n_experts, inner, hidden);
+  if (!bench_wants(b, item.name))
+    return -1;
+  oct_cuda_pairs pairs;
+  *distinct = make_pairs(b, &pairs, n, top_k, n_experts);
+  double elements = 3.0 * hidden * inner;
+  item.bytes =
+      weight_bytes(format, elements) * *distinct + (double)n * top_k * (4.0 * hidden + 6.0 * inner);
+  item.flops = 2 * elements * n * top_k;
+  item.sets = bench_sets(item.bytes);
+  if (item.sets > 8)
+    item.sets = 8;
+  item.calls = item.sets * (1 + 4 / item.sets);
+  for (unsigned i = 0; i < item.sets; i++)
+    make_block(b, &blocks[i], &pairs, hidden, inner, format);
+  double seconds = bench_run(b, &item);
+  bench_free_all();
+  return seconds;
 }
 
 void
@@ -157,22 +250,22 @@ bench_matmul(bench *b) {
   static const uint32_t rows[] = {1, 4, 8, 16, 32, 64, 128, 256};
   for (unsigned s = 0; s < sizeof shapes / sizeof *shapes; s++)
     for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
-      run_product(b, shapes[s].name, rows[i], shapes[s].rows, shapes[s].columns,
-                  OCT_CUDA_MATRIX_BF16, OCT_CUDA_PATH_BLAS);
+      bench_product(b, shapes[s].name, rows[i], shapes[s].rows, shapes[s].columns,
+                    OCT_CUDA_MATRIX_BF16, OCT_CUDA_PATH_BLAS);
       if (rows[i] <= 64)
-        run_product(b, shapes[s].name, rows[i], shapes[s].rows, shapes[s].columns,
-                    OCT_CUDA_MATRIX_BF16, OCT_CUDA_PATH_SKINNY);
+        bench_product(b, shapes[s].name, rows[i], shapes[s].rows, shapes[s].columns,
+                      OCT_CUDA_MATRIX_BF16, OCT_CUDA_PATH_SKINNY);
     }
-  run_product(b, "gate+up", 4096, 28672, 4096, OCT_CUDA_MATRIX_BF16, OCT_CUDA_PATH_BLAS);
-  run_product(b, "gate+up", 4096, 28672, 4096, OCT_CUDA_MATRIX_BF16, OCT_CUDA_PATH_TILE);
+  bench_product(b, "gate+up", 4096, 28672, 4096, OCT_CUDA_MATRIX_BF16, OCT_CUDA_PATH_BLAS);
+  bench_product(b, "gate+up", 4096, 28672, 4096, OCT_CUDA_MATRIX_BF16, OCT_CUDA_PATH_TILE);
   for (int f = OCT_CUDA_MATRIX_FP8; f <= OCT_CUDA_MATRIX_INT4; f++) {
     for (unsigned i = 0; i < 6; i++)
-      run_product(b, "gate+up", rows[i], 28672, 4096, (oct_cuda_format)f, OCT_CUDA_PATH_SKINNY);
-    run_product(b, "gate+up", 1024, 28672, 4096, (oct_cuda_format)f, OCT_CUDA_PATH_TILE);
+      bench_product(b, "gate+up", rows[i], 28672, 4096, (oct_cuda_format)f, OCT_CUDA_PATH_SKINNY);
+    bench_product(b, "gate+up", 1024, 28672, 4096, (oct_cuda_format)f, OCT_CUDA_PATH_TILE);
   }
   static const uint32_t tokens[] = {1, 16, 64, 256, 2048};
   for (unsigned i = 0; i < sizeof tokens / sizeof *tokens; i++) {
-    run_experts(b, tokens[i], 128, 8, 1536, 2048, OCT_CUDA_MATRIX_BF16);
-    run_experts(b, tokens[i], 32, 4, 5760, 2880, OCT_CUDA_MATRIX_MXFP4);
+    bench_experts(b, tokens[i], 128, 8, 1536, 2048, OCT_CUDA_MATRIX_BF16);
+    bench_experts(b, tokens[i], 32, 4, 5760, 2880, OCT_CUDA_MATRIX_MXFP4);
   }
 }

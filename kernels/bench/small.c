@@ -50,13 +50,13 @@ prepare(bench_item *item, bench_call call) {
   item->calls = item->sets * (1 + 32 / item->sets);
 }
 
-static void
-run_norm(bench *b, uint32_t n, uint32_t width) {
+double
+bench_norm(bench *b, uint32_t n, uint32_t width) {
   size_t size = (size_t)n * width;
   bench_item item = {.bytes = 2.0 * 4 * (double)size};
   snprintf(item.name, sizeof item.name, "residual + norm, %u x %u bf16", n, width);
   if (!bench_wants(b, item.name))
-    return;
+    return -1;
   prepare(&item, call_norm);
   for (unsigned i = 0; i < item.sets; i++)
     norms[i] = (oct_cuda_norm){.type = OCT_CUDA_BF16,
@@ -71,17 +71,18 @@ run_norm(bench *b, uint32_t n, uint32_t width) {
                                .eps = 1e-5f,
                                .out = bench_room(size * 2),
                                .out_stride = width};
-  bench_run(b, &item);
+  double seconds = bench_run(b, &item);
   bench_free_all();
+  return seconds;
 }
 
-static void
-run_glu(bench *b, uint32_t n, uint32_t inner) {
+double
+bench_glu(bench *b, uint32_t n, uint32_t inner) {
   size_t size = (size_t)n * inner;
   bench_item item = {.bytes = 2.0 * 3 * (double)size};
   snprintf(item.name, sizeof item.name, "silu and product, %u x %u bf16", n, inner);
   if (!bench_wants(b, item.name))
-    return;
+    return -1;
   prepare(&item, call_glu);
   for (unsigned i = 0; i < item.sets; i++)
     glus[i] = (oct_cuda_glu){.type = OCT_CUDA_BF16,
@@ -91,8 +92,9 @@ run_glu(bench *b, uint32_t n, uint32_t inner) {
                              .x_stride = 2 * (size_t)inner,
                              .out = bench_room(size * 2),
                              .out_stride = inner};
-  bench_run(b, &item);
+  double seconds = bench_run(b, &item);
   bench_free_all();
+  return seconds;
 }
 
 /* n sequences of one token, each with a page. */
@@ -109,17 +111,19 @@ make_batch(uint32_t n) {
   free(words);
 }
 
-static void
-run_rope(bench *b, uint32_t n) {
-  enum { HEADS = 32, KV = 8, WIDTH = 128, PAGE = 16 };
-  bench_item item = {.bytes = 2.0 * n * WIDTH * (2 * HEADS + 4 * KV)};
-  snprintf(item.name, sizeof item.name, "rotate and store, %u tokens, 32/8 x 128 bf16", n);
+double
+bench_rope(bench *b, uint32_t n, uint32_t heads, uint32_t kv_heads, uint32_t width) {
+  enum { PAGE = 16 };
+  bench_item item = {.bytes = 2.0 * n * width * (2.0 * heads + 4.0 * kv_heads)};
+  snprintf(item.name, sizeof item.name, "rotate and store, %u tokens, %u/%u x %u bf16", n, heads,
+           kv_heads, width);
   if (!bench_wants(b, item.name))
-    return;
+    return -1;
   prepare(&item, call_rope);
   make_batch(n);
-  size_t page = 2 * PAGE * KV * WIDTH, stride = (HEADS + 2 * KV) * WIDTH;
-  const float *angles = bench_random(b, OCT_CUDA_F32, 8 * WIDTH, 0.5f);
+  size_t page = (size_t)2 * PAGE * kv_heads * width,
+         stride = (size_t)(heads + 2 * kv_heads) * width;
+  const float *angles = bench_random(b, OCT_CUDA_F32, (size_t)8 * width, 0.5f);
   for (unsigned i = 0; i < item.sets; i++) {
     char *qkv = bench_random(b, OCT_CUDA_BF16, n * stride, 1);
     ropes[i] = (oct_cuda_rope_store){.type = OCT_CUDA_BF16,
@@ -128,31 +132,31 @@ run_rope(bench *b, uint32_t n) {
                                             .base = bench_room(n * page * 2),
                                             .page_bytes = page * 2,
                                             .page_tokens = PAGE,
-                                            .n_heads = KV,
-                                            .width = WIDTH,
+                                            .n_heads = kv_heads,
+                                            .width = width,
                                             .has_values = true},
                                      .tables = {.pages = batch.seq_slot, .stride = 1},
-                                     .n_heads = HEADS,
+                                     .n_heads = heads,
                                      .q = qkv,
-                                     .k = qkv + 2 * HEADS * WIDTH,
-                                     .v = qkv + 2 * (HEADS + KV) * WIDTH,
+                                     .k = qkv + (size_t)2 * heads * width,
+                                     .v = qkv + (size_t)2 * (heads + kv_heads) * width,
                                      .q_stride = stride,
                                      .k_stride = stride,
                                      .v_stride = stride,
                                      .angles = angles,
-                                     .rope_dim = WIDTH};
+                                     .rope_dim = width};
   }
-  bench_run(b, &item);
+  double seconds = bench_run(b, &item);
   bench_free_all();
+  return seconds;
 }
 
-static void
-run_sample(bench *b, const char *how, uint32_t n, oct_sampling sampling) {
-  enum { VOCAB = 128256 };
-  bench_item item = {.bytes = 4.0 * n * VOCAB};
-  snprintf(item.name, sizeof item.name, "sample %s, %u rows of %d", how, n, VOCAB);
+double
+bench_sample(bench *b, const char *how, uint32_t n, uint32_t vocab, oct_sampling sampling) {
+  bench_item item = {.bytes = 4.0 * n * vocab};
+  snprintf(item.name, sizeof item.name, "sample %s, %u rows of %u", how, n, vocab);
   if (!bench_wants(b, item.name))
-    return;
+    return -1;
   prepare(&item, call_sample);
   if (item.sets > 8)
     item.sets = 8;
@@ -165,15 +169,16 @@ run_sample(bench *b, const char *how, uint32_t n, oct_sampling sampling) {
   free(rows);
   for (unsigned i = 0; i < item.sets; i++)
     samples[i] = (oct_cuda_sample){.n = n,
-                                   .vocab = VOCAB,
-                                   .logits = bench_random(b, OCT_CUDA_F32, (size_t)n * VOCAB, 3),
-                                   .stride = VOCAB,
+                                   .vocab = vocab,
+                                   .logits = bench_random(b, OCT_CUDA_F32, (size_t)n * vocab, 3),
+                                   .stride = vocab,
                                    .batch = &batch,
                                    .rows = on_device,
                                    .tokens = bench_room(n * 4),
-                                   .workspace = bench_room(oct_cuda_sample_workspace(n, VOCAB))};
-  bench_run(b, &item);
+                                   .workspace = bench_room(oct_cuda_sample_workspace(n, vocab))};
+  double seconds = bench_run(b, &item);
   bench_free_all();
+  return seconds;
 }
 
 static void
@@ -206,24 +211,54 @@ run_logprobs(bench *b, uint32_t n, uint32_t most) {
   bench_free_all();
 }
 
+static oct_cuda_route routes[SETS_MAX];
+
+static int
+call_route(const bench *b, void *context, unsigned set) {
+  (void)context;
+  return oct_cuda_route_tokens(&b->queue, &routes[set]);
+}
+
+double
+bench_route(bench *b, uint32_t n, uint32_t n_experts, uint32_t top_k) {
+  bench_item item = {.bytes = 4.0 * n * n_experts};
+  snprintf(item.name, sizeof item.name, "route, %u tokens to %u of %u", n, top_k, n_experts);
+  if (!bench_wants(b, item.name))
+    return -1;
+  prepare(&item, call_route);
+  for (unsigned i = 0; i < item.sets; i++)
+    routes[i] = (oct_cuda_route){.routing = {.score = OCT_ROUTER_SOFTMAX,
+                                             .n_experts = n_experts,
+                                             .top_k = top_k,
+                                             .renormalise = true,
+                                             .scaling = 1},
+                                 .n = n,
+                                 .logits = bench_random(b, OCT_CUDA_F32, (size_t)n * n_experts, 1),
+                                 .experts = bench_room((size_t)n * top_k * 4),
+                                 .weights = bench_room((size_t)n * top_k * 4)};
+  double seconds = bench_run(b, &item);
+  bench_free_all();
+  return seconds;
+}
+
 void
 bench_small(bench *b) {
   static const uint32_t rows[] = {1, 64, 256, 8192};
   for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
-    run_norm(b, rows[i], 4096);
-    run_glu(b, rows[i], 14336);
-    run_rope(b, rows[i]);
+    bench_norm(b, rows[i], 4096);
+    bench_glu(b, rows[i], 14336);
+    bench_rope(b, rows[i], 32, 8, 128);
   }
   const oct_sampling greedy = {.top_p = 1, .repetition = 1, .top_k = -1};
   oct_sampling s = greedy;
-  run_sample(b, "greedy", 1, s);
-  run_sample(b, "greedy", 64, s);
+  bench_sample(b, "greedy", 1, 128256, s);
+  bench_sample(b, "greedy", 64, 128256, s);
   s.temperature = 0.8f;
-  run_sample(b, "by temperature", 64, s);
+  bench_sample(b, "by temperature", 64, 128256, s);
   s.top_p = 0.9f;
-  run_sample(b, "by top-p", 64, s);
+  bench_sample(b, "by top-p", 64, 128256, s);
   s.top_k = 50;
-  run_sample(b, "by top-k and top-p", 64, s);
-  run_sample(b, "by top-k and top-p", 256, s);
+  bench_sample(b, "by top-k and top-p", 64, 128256, s);
+  bench_sample(b, "by top-k and top-p", 256, 128256, s);
   run_logprobs(b, 64, 20);
 }

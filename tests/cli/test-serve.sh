@@ -127,6 +127,19 @@ ok $? "there is an access log"
 has "$(ask "$url/metrics")" "octet:http_requests_total" "metrics have the server's counts"
 ends TERM 0 "SIGTERM ends an idle server well"
 
+# --- steps, and ids without a tokenizer
+refuses "a step log at a path that a world's name cannot hold" "record-steps: \"a@b\"" \
+  --backend mock --record-steps a@b
+serve --backend mock --port 0 --skip-tokenizer-init --record-steps "$work/steps.jsonl"
+stream=$(ask -N "$url/v1/completions" -H "$json" -d '{"prompt":[5,6,7],"max_tokens":4,
+  "ignore_eos":true,"stream":true,"return_token_ids":true}')
+is "$(printf '%s\n' "$stream" | grep -c '"token_ids":\[[0-9][0-9]*\]')" 4 \
+  "without a tokenizer each token's id has its chunk"
+ends TERM 0 "it ends well"
+is "$(head -n 1 "$work/steps.jsonl")" '{"octet_steps":1,"clock":"real"}' "the step log has a head"
+has "$(cat "$work/steps.jsonl")" '"prefill":[[3,0]]' "the prompt's step"
+has "$(cat "$work/steps.jsonl")" '"decode":[3]' "and the decodes"
+
 # --- keys and names, from everywhere
 printf '# keys\nfile-key\n' >"$work/keys"
 cat >"$work/c.yaml" <<END

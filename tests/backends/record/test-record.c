@@ -75,7 +75,7 @@ record(void) {
   g_autoptr(GError) error = NULL;
   oct_instance_config c = config();
   variant = 0;
-  oct_world *world = oct_record_world_new(mock(), path, FALSE, &error);
+  oct_world *world = oct_record_world_new(mock(), &(oct_record_options){.path = path}, &error);
   g_assert_no_error(error);
   rig_run(world, &c, listen);
 }
@@ -232,7 +232,7 @@ plays_back_pulls(void) {
   g_autoptr(GError) error = NULL;
   oct_instance_config c = config();
   variant = 0;
-  oct_world *world = oct_record_world_new(mock(), path, FALSE, &error);
+  oct_world *world = oct_record_world_new(mock(), &(oct_record_options){.path = path}, &error);
   g_assert_no_error(error);
   g_assert_true(oct_world_can_pull(world));
   rig_run(world, &c, pull_scenario);
@@ -304,7 +304,8 @@ refuses_what_is_no_recording(void) {
   g_assert_null(oct_replay_world_new("/nonexistent/recording", &error));
   g_assert_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG);
   g_clear_error(&error);
-  g_assert_null(oct_record_world_new(mock(), "/nonexistent/recording", FALSE, &error));
+  g_assert_null(oct_record_world_new(
+      mock(), &(oct_record_options){.path = "/nonexistent/recording"}, &error));
   g_assert_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG);
   g_clear_error(&error);
   g_assert_true(g_file_set_contents(path, "something else entirely, but long enough", -1, NULL));
@@ -319,7 +320,8 @@ says_when_the_file_is_incomplete(void) {
     return;
   }
   g_autoptr(GError) error = NULL;
-  oct_world *world = oct_record_world_new(mock(), "/dev/full", FALSE, &error);
+  oct_world *world =
+      oct_record_world_new(mock(), &(oct_record_options){.path = "/dev/full"}, &error);
   g_assert_no_error(error);
   g_assert_true(oct_record_world_check(world, &error));
   oct_world_run(world, open_and_close, NULL);
