@@ -27,7 +27,8 @@ enum { OCT_EXIT_OK = 0, OCT_EXIT_FAILED = 1, OCT_EXIT_USAGE = 2 };
   ROW(plan,    "the layout and the rate that serve a trace under objectives")                      \
   ROW(replay,  "a trace through the real scheduler on a simulated node")                           \
   ROW(serve,   "a model over OpenAI's API")                                                        \
-  ROW(trace,   "request traces: gen, convert, info")
+  ROW(trace,   "request traces: gen, convert, info")                                               \
+  ROW(validate, "predictions against measurements: how far each is off")
 /* clang-format on */
 
 #define OCT_COMMAND_DECLARE(name, summary) int oct_cmd_##name(int argc, char **argv);

@@ -24,6 +24,7 @@ typedef enum field_need {
   NEED_FP4,    /* when the GPU has FP4 units */
   NEED_TABLES, /* when collectives have tables, for groups of up to `n_min` GPUs */
   NEED_RING,   /* when they are an analytic ring */
+  NEED_LAWS,   /* when they are fitted laws */
   NEED_PAIRS,  /* when NVLink joins pairs */
 } field_need;
 
@@ -135,6 +136,16 @@ static const field fields[] = {
     FIT("moe_fit", "fp4", moe_fit[OCT_MATH_FP4], oct_moe_fit, NEED_FP4),
     FIT("attention_fit", "decode", decode_fit, oct_decode_fit, NEED_ALWAYS),
     FIT("attention_fit", "prefill", prefill_fit, oct_prefill_fit, NEED_ALWAYS),
+
+    FIT("collective_fit", "all_reduce", collective_fit[OCT_COLLECTIVE_ALL_REDUCE],
+        oct_collective_fit, NEED_LAWS),
+    FIT("collective_fit", "all_gather", collective_fit[OCT_COLLECTIVE_ALL_GATHER],
+        oct_collective_fit, NEED_LAWS),
+    FIT("collective_fit", "reduce_scatter", collective_fit[OCT_COLLECTIVE_REDUCE_SCATTER],
+        oct_collective_fit, NEED_LAWS),
+    FIT("collective_fit", "alltoall", collective_fit[OCT_COLLECTIVE_ALL_TO_ALL], oct_collective_fit,
+        NEED_LAWS),
+    FIT("collective_fit", "oneshot_all_reduce", oneshot_fit, oct_collective_fit, NEED_LAWS),
 
     GRID("moe_layer", "tokens"),
     MOE("k3_w4a16_ep8", OCT_MOE_K3_W4A16, OCT_MOE_EP8),
@@ -296,9 +307,12 @@ is_needed(const oct_profile *profile, const oct_profile_chain *chain, const fiel
   case NEED_FP4:
     return profile->gpu.flops[OCT_MATH_FP4] > 0;
   case NEED_TABLES:
-    return !profile->collectives.analytic_ring && profile->gpu.count >= f->n;
+    return !profile->collectives.analytic_ring && !profile->collectives.fitted &&
+           profile->gpu.count >= f->n;
   case NEED_RING:
     return profile->collectives.analytic_ring;
+  case NEED_LAWS:
+    return profile->collectives.fitted;
   case NEED_PAIRS:
     return profile->nvlink.topology == OCT_NVLINK_PAIRS;
   }
@@ -313,7 +327,7 @@ read_field(oct_profile *profile, const oct_profile_chain *chain, const field *f,
     return TRUE;
   if (!is_needed(profile, chain, f)) {
     /* Tables that a base has but this machine has no use for stay unread: they may not fit it. */
-    if (f->need == NEED_TABLES || f->need == NEED_FP4 ||
+    if (f->need == NEED_TABLES || f->need == NEED_LAWS || f->need == NEED_FP4 ||
         oct_profile_chain_find(chain, f->group, f->key) == NULL)
       return TRUE;
     if (f->type == FIELD_GPUS && f->need == NEED_NEVER) {
@@ -376,13 +390,15 @@ read_choices(oct_profile *profile, const oct_profile_chain *chain, GError **erro
   profile->nvlink.topology = (oct_nvlink_topology)i;
 
   g_autofree char *model = oct_profile_take_value(chain, "collectives", "model", &label);
-  if (model != NULL && strcmp(model, "analytic_ring") != 0) {
+  profile->collectives.fitted = model != NULL && strcmp(model, "fitted") == 0;
+  profile->collectives.analytic_ring = model != NULL && strcmp(model, "analytic_ring") == 0;
+  if (model != NULL && !profile->collectives.fitted && !profile->collectives.analytic_ring) {
     g_set_error(error, OCT_PROFILE_ERROR, OCT_PROFILE_ERROR_PARSE,
-                "%s: [collectives] model: '%.60s' is not analytic_ring", label, model);
+                "%s: [collectives] model: '%.60s' is neither analytic_ring nor fitted", label,
+                model);
     return FALSE;
   }
-  profile->collectives.analytic_ring = model != NULL;
-  if (profile->nvlink.topology == OCT_NVLINK_PAIRS && model == NULL)
+  if (profile->nvlink.topology == OCT_NVLINK_PAIRS && !profile->collectives.analytic_ring)
     return oct_profile_missing(chain, "collectives", "model", error);
   return TRUE;
 }

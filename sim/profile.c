@@ -132,11 +132,15 @@ is_plain_name(const char *name) {
   return TRUE;
 }
 
+/* NULL when the folder has no such file, alone or among its fits. */
 static char *
 find_in(const char *folder, const char *name) {
   g_autofree char *file = g_strconcat(name, ".ini", NULL);
   g_autofree char *path = g_build_filename(folder, file, NULL);
-  return g_file_test(path, G_FILE_TEST_IS_REGULAR) ? g_steal_pointer(&path) : NULL;
+  g_autofree char *fit = g_build_filename(folder, OCT_PROFILE_FITS, file, NULL);
+  if (g_file_test(path, G_FILE_TEST_IS_REGULAR))
+    return g_steal_pointer(&path);
+  return g_file_test(fit, G_FILE_TEST_IS_REGULAR) ? g_steal_pointer(&fit) : NULL;
 }
 
 /* The path of profile `name`: in `dir` if given, else in the folder of the file that names it as

@@ -21,6 +21,9 @@
 #define OCT_PROFILE_POINTS_MAX 64
 #define OCT_PROFILE_BASES_MAX  4
 #define OCT_PROFILE_FILE_MAX   (1 << 20)
+/* Folder below those of profiles with constants that profiles may be based on and that are none by
+ * themselves: they are not listed. */
+#define OCT_PROFILE_FITS "fits"
 
 #define OCT_PROFILE_ERROR (oct_profile_error_quark())
 GQuark oct_profile_error_quark(void);
@@ -121,6 +124,7 @@ typedef enum oct_collective {
  * measurements cut off so that more bytes never take less time. */
 typedef struct oct_profile_collectives {
   gboolean analytic_ring; /* no tables: hops over the links of [nvlink] and [pcie] */
+  gboolean fitted;        /* no tables: the laws of [collective_fit] */
   double hop_overhead_s, base_overhead_s; /* analytic_ring */
   oct_curve nccl[OCT_COLLECTIVE_COUNT][OCT_PROFILE_SIZES];
   oct_curve oneshot_all_reduce[OCT_PROFILE_SIZES]; /* own kernel inside a graph */
@@ -239,6 +243,15 @@ typedef struct oct_prefill_fit {
   double serial; /* a lone tile's time relative to its share of the peak */
 } oct_prefill_fit;
 
+/* Collectives over a switch where no table was measured. A GPU moves `moved` bytes over its link.
+ */
+typedef struct oct_collective_fit {
+  double fixed_s, per_gpu_s;
+  double bandwidth;        /* fraction of the link, of a ring */
+  double switch_bandwidth; /* likewise, of a reduction in the switch */
+  double ramp, ramp_s;     /* factor 1 + ramp x ramp_s / (t + ramp_s), t = moved / link rate */
+} oct_collective_fit;
+
 typedef struct oct_profile {
   char *path; /* of the file that was read last */
   char *name, *title;
@@ -249,6 +262,8 @@ typedef struct oct_profile {
   oct_moe_fit moe_fit[OCT_MATH_COUNT];   /* likewise */
   oct_decode_fit decode_fit;
   oct_prefill_fit prefill_fit;
+  /* With collectives.fitted; the one-shot all-reduce is an engine's own, in a graph. */
+  oct_collective_fit collective_fit[OCT_COLLECTIVE_COUNT], oneshot_fit;
   oct_curve gemm_8192[OCT_MATH_COUNT]; /* seconds by m of one m x 8192 x 8192 product */
   oct_curve gemm_probe;                /* the same in BF16, measured on this very machine */
   oct_curve all_reduce_probe;          /* eager all-reduce of 2 GPUs, likewise */

@@ -92,11 +92,47 @@ ring_seconds(const oct_profile *profile, const oct_group *group, oct_collective 
          moved / group->hop_bytes_per_s;
 }
 
+/* `moved` = bytes that one GPU sends. */
+static double
+law_seconds(const oct_profile *profile, const oct_collective_fit *fit, double n, double moved,
+            gboolean in_switch) {
+  double share = in_switch ? fit->switch_bandwidth : fit->bandwidth;
+  double link_s = moved / profile->nvlink.bytes_per_s;
+  double ramp = 1 + fit->ramp * fit->ramp_s / (link_s + fit->ramp_s);
+  return fit->fixed_s + fit->per_gpu_s * n + ramp * link_s / share;
+}
+
+double
+oct_cost_collective_law_s(const oct_profile *profile, const oct_collective *op, guint32 n,
+                          double bytes) {
+  const double others = (n - 1.0) / n;
+  if (op == NULL)
+    return law_seconds(profile, &profile->oneshot_fit, n, 2 * bytes * others, FALSE);
+  const oct_collective_fit *fit = &profile->collective_fit[*op];
+  if (*op != OCT_COLLECTIVE_ALL_REDUCE)
+    return law_seconds(profile, fit, n, bytes * others, FALSE);
+  if (n >= profile->nvlink.nvls_min_gpus)
+    return law_seconds(profile, fit, n, bytes * (n + 1) / n, TRUE);
+  return law_seconds(profile, fit, n, 2 * bytes * others, FALSE);
+}
+
+static double
+fitted_seconds(const oct_profile *profile, guint32 n, oct_collective op, double bytes,
+               gboolean graph) {
+  double seconds = oct_cost_collective_law_s(profile, &op, n, bytes);
+  /* As with tables, what half an all-reduce moves takes no longer than the whole. */
+  if (graph && op != OCT_COLLECTIVE_ALL_TO_ALL)
+    seconds = MIN(seconds, oct_cost_collective_law_s(profile, NULL, n, bytes));
+  return seconds;
+}
+
 static double
 collective_seconds(const oct_profile *profile, const oct_group *group, oct_collective op,
                    double bytes, gboolean graph) {
   if (uses_ring(profile))
     return ring_seconds(profile, group, op, bytes);
+  if (profile->collectives.fitted)
+    return fitted_seconds(profile, group->n, op, bytes, graph);
   const oct_profile_collectives *c = &profile->collectives;
   if (!graph && op == OCT_COLLECTIVE_ALL_REDUCE && group->n == 2 && profile->all_reduce_probe.n > 0)
     return oct_curve_at(&profile->all_reduce_probe, bytes);
@@ -168,6 +204,8 @@ oct_price_send(const oct_profile *profile, const oct_group *pair, double bytes) 
   if (bytes <= 0)
     return 0;
   /* Half of an all-to-all's buffer goes to the other GPU. */
+  if (!uses_ring(profile) && profile->collectives.fitted)
+    return fitted_seconds(profile, 2, OCT_COLLECTIVE_ALL_TO_ALL, 2 * bytes, FALSE);
   if (!uses_ring(profile) && profile->collectives.nccl[OCT_COLLECTIVE_ALL_TO_ALL][0].n > 0)
     return oct_curve_at(&profile->collectives.nccl[OCT_COLLECTIVE_ALL_TO_ALL][0], 2 * bytes);
   return profile->collectives.base_overhead_s + pair->hop_s + bytes / pair->hop_bytes_per_s;

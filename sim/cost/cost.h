@@ -262,6 +262,10 @@ double oct_cost_distinct_experts(const oct_cost *cost, guint64 tokens, gboolean 
 double oct_cost_gemm_ns(const oct_profile *profile, oct_math math, guint64 m, guint64 n, guint64 k);
 double oct_cost_collective_ns(const oct_profile *profile, oct_collective op, guint32 n,
                               double bytes, gboolean graph);
+/* By the laws of [collective_fit], also where the profile has tables: `op`, or with NULL an
+ * engine's own all-reduce in a graph. Seconds. */
+double oct_cost_collective_law_s(const oct_profile *profile, const oct_collective *op, guint32 n,
+                                 double bytes);
 
 /* One attention call on one GPU: sums over its sequences. */
 typedef struct oct_attention_shape {
@@ -275,5 +279,18 @@ typedef struct oct_attention_shape {
   guint64 tokens, context, pairs;
 } oct_attention_shape;
 double oct_cost_attention_ns(const oct_profile *profile, const oct_attention_shape *shape);
+
+/* One routed-expert block on one rank. */
+typedef struct oct_moe_shape {
+  double pairs;        /* token-expert pairs on this rank */
+  double distinct;     /* experts touched on this rank */
+  double all_pairs;    /* pairs of all ranks */
+  double outer, inner; /* of an expert on this rank: inner is its share of the width */
+  double expert_bytes; /* weights of one expert on this rank */
+} oct_moe_shape;
+/* By the fitted law, not from a table of the profile. */
+double oct_cost_moe_ns(const oct_profile *profile, oct_math math, const oct_moe_shape *shape);
+/* A memory-bound kernel that reads and writes so many bytes. */
+double oct_cost_memory_ns(const oct_profile *profile, double bytes);
 
 #endif

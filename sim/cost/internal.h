@@ -27,14 +27,6 @@ oct_price oct_price_attention(const oct_profile *profile, const oct_attention_sh
 /* A memory-bound kernel: norms, activations, gathers, recurrent state. */
 oct_price oct_price_memory(const oct_profile *profile, double bytes, double flops);
 
-/* One routed-expert block on one rank. */
-typedef struct oct_moe_shape {
-  double pairs;        /* token-expert pairs on this rank */
-  double distinct;     /* experts touched on this rank */
-  double all_pairs;    /* pairs of all ranks */
-  double outer, inner; /* of an expert on this rank: inner is its share of the width */
-  double expert_bytes; /* weights of one expert on this rank */
-} oct_moe_shape;
 oct_price oct_price_moe(const oct_profile *profile, oct_math math, double bandwidth,
                         const oct_moe_shape *shape);
 /* From measured tables: `spread` is how their ranks share experts. */

@@ -112,6 +112,11 @@ oct_price_memory(const oct_profile *profile, double bytes, double flops) {
                      .part = OCT_PART_MEMORY};
 }
 
+double
+oct_cost_memory_ns(const oct_profile *profile, double bytes) {
+  return 1e9 * oct_price_memory(profile, bytes, 0).seconds;
+}
+
 /* ---------------------------------------------------------------- attention */
 
 static oct_price
@@ -210,4 +215,10 @@ oct_price_moe(const oct_profile *profile, oct_math math, double bandwidth, const
                      .part = compute_s > memory_s ? OCT_PART_COMPUTE : OCT_PART_MEMORY};
   price.seconds = price.fixed_s + MAX(compute_s, memory_s) + activations / (fit->activation * hbm);
   return price;
+}
+
+double
+oct_cost_moe_ns(const oct_profile *profile, oct_math math, const oct_moe_shape *shape) {
+  oct_assert((guint)math < OCT_MATH_COUNT && profile->gpu.flops[math] > 0);
+  return 1e9 * oct_price_moe(profile, math, profile->moe_fit[math].bandwidth, shape).seconds;
 }

@@ -25,6 +25,20 @@ text_of(const char *name) {
   return text;
 }
 
+/* b300-hgx8 with the constants that it is based on in the same text, but for those of collectives,
+ * which it has tables of. */
+static char *
+whole_text(void) {
+  g_autofree char *own = text_of("b300-hgx8"), *fits = text_of(OCT_PROFILE_FITS "/b300");
+  const char *from = strstr(fits, "[gemm_fit]"), *end = strstr(fits, "[collective_fit]");
+  g_autoptr(GString) text = g_string_new(own);
+  g_assert_true(from != NULL && end != NULL && from < end);
+  g_assert_cmpuint(g_string_replace(text, "\nbase=b300\n", "\n", 1), ==, 1);
+  g_string_append_c(text, '\n');
+  g_string_append_len(text, from, end - from);
+  return g_string_free(g_steal_pointer(&text), FALSE);
+}
+
 /* Parsing `text` must fail with `code` and a message that has `part` (NULL: any). */
 static void
 expect_refused(const char *text, gsize size, int code, const char *part) {
@@ -123,8 +137,10 @@ installed(void) {
   g_autoptr(GError) error = NULL;
   g_autofree char *folder = g_dir_make_tmp("octet-profiles-XXXXXX", &error);
   g_assert_no_error(error);
-  const char *const names[] = {"h200-hgx8", "h200x1"};
-  for (guint i = 0; i < 2; i++) {
+  const char *const names[] = {"h200-hgx8", "h200x1", OCT_PROFILE_FITS "/h200"};
+  g_autofree char *fits = g_build_filename(folder, OCT_PROFILE_FITS, NULL);
+  g_assert_cmpint(g_mkdir(fits, 0700), ==, 0);
+  for (guint i = 0; i < G_N_ELEMENTS(names); i++) {
     g_autofree char *text = text_of(names[i]);
     g_autofree char *file = g_strconcat(names[i], ".ini", NULL);
     g_autofree char *path = g_build_filename(folder, file, NULL);
@@ -140,11 +156,15 @@ installed(void) {
   g_assert_cmpuint(by_path->gpu.count, ==, 1);
   g_assert_null(oct_profile_load("b300-hgx8", folder, NULL, &error));
   g_assert_error(error, OCT_PROFILE_ERROR, OCT_PROFILE_ERROR_NOT_FOUND);
-  for (guint i = 0; i < 2; i++) {
+  /* Constants are none by themselves. */
+  g_auto(GStrv) listed = oct_profile_list(folder);
+  g_assert_cmpuint(g_strv_length(listed), ==, 2);
+  for (guint i = 0; i < G_N_ELEMENTS(names); i++) {
     g_autofree char *file = g_strconcat(names[i], ".ini", NULL);
     g_autofree char *gone = g_build_filename(folder, file, NULL);
     g_assert_cmpint(g_unlink(gone), ==, 0);
   }
+  g_assert_cmpint(g_rmdir(fits), ==, 0);
   g_assert_cmpint(g_rmdir(folder), ==, 0);
 }
 
@@ -210,7 +230,7 @@ without_line(const char *text, const char *group, const char *key, gsize line, g
 
 static void
 each_key_missing(void) {
-  g_autofree char *text = text_of("b300-hgx8");
+  g_autofree char *text = whole_text();
   n_lines = 0;
   each_line(text, without_line);
   g_assert_cmpuint(n_lines, >, 140);
@@ -234,7 +254,7 @@ bad_values(const char *text, const char *group, const char *key, gsize line, gsi
 
 static void
 each_value_bad(void) {
-  g_autofree char *text = text_of("b300-hgx8");
+  g_autofree char *text = whole_text();
   n_lines = 0;
   each_line(text, bad_values);
   g_assert_cmpuint(n_lines, >, 1500);
@@ -257,7 +277,7 @@ too_many_values(const char *text, const char *group, const char *key, gsize line
 
 static void
 each_list_too_long(void) {
-  g_autofree char *text = text_of("b300-hgx8");
+  g_autofree char *text = whole_text();
   n_lines = 0;
   each_line(text, too_many_values);
   g_assert_cmpuint(n_lines, >, 30);
@@ -265,7 +285,7 @@ each_list_too_long(void) {
 
 static void
 cut_files(void) {
-  g_autofree char *text = text_of("b300-hgx8");
+  g_autofree char *text = whole_text();
   gsize size = strlen(text);
   for (gsize cut = 0; cut + 20 < size; cut += 211)
     expect_refused(text, cut, -1, NULL);
@@ -273,7 +293,7 @@ cut_files(void) {
 
 static void
 unknown_names(void) {
-  g_autofree char *text = text_of("b300-hgx8");
+  g_autofree char *text = whole_text();
   g_autofree char *group = g_strconcat(text, "\n[turbo]\nx=1\n", NULL);
   expect_refused(group, strlen(group), OCT_PROFILE_ERROR_UNKNOWN, "[turbo]");
   g_autofree char *key = g_strconcat(text, "\n[gpu]\nhbm_byte=1\n", NULL);
@@ -316,7 +336,7 @@ bad_bases(void) {
 /* Replaces the first `from` by `to` and expects a refusal. */
 static void
 refuse_changed(const char *profile, const char *from, const char *to, int code, const char *part) {
-  g_autofree char *text = text_of(profile);
+  g_autofree char *text = strcmp(profile, "b300-hgx8") == 0 ? whole_text() : text_of(profile);
   g_autoptr(GString) changed = g_string_new(text);
   g_assert_cmpuint(g_string_replace(changed, from, to, 1), ==, 1);
   expect_refused(changed->str, changed->len, code, part);
@@ -336,8 +356,8 @@ contradictions(void) {
   refuse_changed("b300-hgx8", "schema=1", "schema=2", OCT_PROFILE_ERROR_RANGE, "schema");
   refuse_changed("b300-hgx8", "default_preset=octet", "default_preset=fast",
                  OCT_PROFILE_ERROR_NOT_FOUND, "fast");
-  refuse_changed("b300-hgx8", "decode=7.368e-06;1.539e-06;0.9265;",
-                 "decode=7.368e-06;1.539e-06;1.2;", OCT_PROFILE_ERROR_RANGE, "bandwidth");
+  refuse_changed("b300-hgx8", "decode=7.43e-06;1.53e-06;0.9294;", "decode=7.43e-06;1.53e-06;1.2;",
+                 OCT_PROFILE_ERROR_RANGE, "bandwidth");
   refuse_changed("pairs-4rc", "pairs=0-1;2-3;", "pairs=0-1;1-3;", OCT_PROFILE_ERROR_RANGE, "1-3");
   refuse_changed("pairs-4rc", "pairs=0-1;", "pairs=0-8;", OCT_PROFILE_ERROR_RANGE, "0-8");
   refuse_changed("pairs-4rc", "pairs=0-1;", "pairs=0;", OCT_PROFILE_ERROR_RANGE, "pairs");

@@ -1,0 +1,158 @@
+/* octet validate: predictions against measurements, and how far they are off. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <jansson.h>
+
+#include "cli/cli.h"
+#include "cli/report-file.h"
+#include "cli/trace-flags.h"
+#include "sim/validate/report.h"
+#include "sim/validate/validate.h"
+
+#define COMMAND "validate"
+
+typedef struct options {
+  char *data, *json, *fit;
+  gboolean operators, quick;
+  gint jobs;
+  gint64 seed;
+  oct_validate_options validate;
+} options;
+
+static json_t *
+run_fit(const options *o, GError **error) {
+  return oct_validate_fit(&o->validate, o->fit, error);
+}
+
+static json_t *
+run_operators(const options *o, GError **error) {
+  return oct_validate_operators(&o->validate, error);
+}
+
+/* The parts, in the order in which they run. */
+typedef struct part {
+  gboolean needs_data; /* reads the folder of --data */
+  gboolean by_default; /* runs when no part was asked for */
+  gboolean (*is_wanted)(const options *o);
+  json_t *(*run)(const options *o, GError **error);
+} part;
+
+static gboolean
+wants_fit(const options *o) {
+  return o->fit != NULL;
+}
+
+static gboolean
+wants_operators(const options *o) {
+  return o->operators;
+}
+
+static const part parts[] = {
+    {TRUE, FALSE, wants_fit, run_fit},
+    {TRUE, TRUE, wants_operators, run_operators},
+};
+
+/* --- running ---------------------------------------------------------------------------------- */
+
+static void
+show_progress(void *user, const char *what, guint done, guint total) {
+  (void)user;
+  fprintf(stderr, "\r%s: %u of %u\033[K", what, done, total);
+}
+
+static gboolean
+run_part(const options *o, const part *p, json_t *list, GError **error) {
+  gint64 start_us = g_get_monotonic_time();
+  json_t *found = p->run(o, error);
+  if (o->validate.told != NULL)
+    fputs("\r\033[K", stderr);
+  if (found == NULL)
+    return FALSE;
+  json_object_set_new(found, "seconds",
+                      json_real((double)(g_get_monotonic_time() - start_us) / 1e6));
+  json_array_append_new(list, found);
+  return TRUE;
+}
+
+static gboolean
+is_run(const options *o, const part *p) {
+  gboolean any = FALSE;
+  for (gsize i = 0; i < G_N_ELEMENTS(parts); i++)
+    any |= parts[i].is_wanted(o);
+  return any ? p->is_wanted(o) : p->by_default;
+}
+
+static gboolean
+run_all(options *o, GError **error) {
+  gboolean good = oct_report_file_check(o->json, error);
+  json_t *list = json_array();
+  for (gsize i = 0; i < G_N_ELEMENTS(parts) && good; i++)
+    if (is_run(o, &parts[i]))
+      good = run_part(o, &parts[i], list, error);
+  json_t *report = oct_validate_report(list);
+  if (good && (o->json == NULL || strcmp(o->json, "-") != 0))
+    oct_validate_print(stdout, report);
+  if (good && o->json != NULL)
+    good = oct_report_file_write(o->json, report, error);
+  json_decref(report);
+  return good;
+}
+
+static gboolean
+read_options(options *o, GError **error) {
+  g_autofree char *jobs = g_strdup_printf("%d", o->jobs);
+  if (o->jobs < 1 || o->jobs > 64)
+    return oct_cli_bad_option(error, "jobs", jobs, "must be a whole number from 1 to 64");
+  for (gsize i = 0; i < G_N_ELEMENTS(parts); i++)
+    if (is_run(o, &parts[i]) && parts[i].needs_data && o->data == NULL)
+      return oct_cli_bad_option(error, "data", "", "which folder has the recordings? (--data DIR)");
+  o->validate = (oct_validate_options){.data = o->data,
+                                       .quick = o->quick,
+                                       .seed = (guint64)o->seed,
+                                       .jobs = (guint)o->jobs,
+                                       .told = isatty(STDERR_FILENO) ? show_progress : NULL};
+  return TRUE;
+}
+
+int
+oct_cmd_validate(int argc, char **argv) {
+  options o = {.jobs = 2, .seed = 1};
+  const GOptionEntry entries[] = {
+      {"data", 0, 0, G_OPTION_ARG_FILENAME, &o.data,
+       "folder of the recordings (their files: doc/simulation.md)", "DIR"},
+      {"operators", 0, 0, G_OPTION_ARG_NONE, &o.operators,
+       "kernels against measured tables: transfer and table scores", NULL},
+      {"fit", 0, 0, G_OPTION_ARG_FILENAME, &o.fit,
+       "fit the price laws to the recordings and write the files of sim/profiles/fits", "DIR"},
+      {"quick", 0, 0, G_OPTION_ARG_NONE, &o.quick,
+       "a part of the folds and rows; the report says which", NULL},
+      {"seed", 0, 0, G_OPTION_ARG_INT64, &o.seed, "of what is drawn (1)", "N"},
+      {"jobs", 0, 0, G_OPTION_ARG_INT, &o.jobs, "processes at once (2); changes no answer", "N"},
+      {"json", 0, 0, G_OPTION_ARG_FILENAME, &o.json, "write the report as JSON, - for stdout",
+       "FILE"},
+      G_OPTION_ENTRY_NULL,
+  };
+  const oct_cli_usage usage = {
+      .command = COMMAND,
+      .summary = "Compares predictions with measurements and says how far they are off: all parts, "
+                 "or those asked for.",
+      .details = "doc/simulation.md explains the method and shows the tables.\n",
+      .entries = entries,
+  };
+  int status = oct_cli_parse(&usage, &argc, &argv);
+  if (status == OCT_CLI_GO_ON) {
+    g_autoptr(GError) error = NULL;
+    if (!read_options(&o, &error))
+      status = oct_cli_refuse(COMMAND, "%s", error->message);
+    else if (!run_all(&o, &error))
+      status = oct_cli_fail(COMMAND, g_steal_pointer(&error));
+    else
+      status = OCT_EXIT_OK;
+  }
+  g_free(o.data);
+  g_free(o.json);
+  g_free(o.fit);
+  return status;
+}

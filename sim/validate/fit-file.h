@@ -1,0 +1,29 @@
+/* Files of fitted constants: sim/profiles/fits/NAME.ini, which node profiles are based on, so that
+ * each constant stands in one place. `octet validate --fit DIR` writes them.
+ */
+#ifndef OCT_SIM_VALIDATE_FIT_FILE_H
+#define OCT_SIM_VALIDATE_FIT_FILE_H
+
+#include <jansson.h>
+
+#include "sim/validate/laws.h"
+
+/* The transfer fit's file: constants of H100 and H200 alone, for machines without measurements. */
+#define OCT_FIT_TRANSFER "hopper"
+
+/* Fits every law and writes one file per system and one of the transfer fit into the folder `dir`.
+ * Appends a table of what was fitted to `part` (sim/validate/report.h). */
+gboolean oct_fit_files_write(const oct_law_rows *rows, const char *dir, json_t *part,
+                             GError **error) G_GNUC_WARN_UNUSED_RESULT;
+
+/* Writes the constants of fits/`name`.ini, where they are found beside the profiles, over those of
+ * `profile`: all laws that the file has. */
+gboolean oct_fit_file_apply(const char *name, oct_profile *profile,
+                            GError **error) G_GNUC_WARN_UNUSED_RESULT;
+
+/* Copies of the four systems' profiles, to be written over: [OCT_MEASURED_SYSTEMS], each owned by
+ * oct_profile_free(). FALSE with *error. */
+gboolean oct_fit_profiles_load(oct_profile **profiles, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+void oct_fit_profiles_free(oct_profile **profiles);
+
+#endif

@@ -1,0 +1,25 @@
+#!/bin/sh
+# octet validate: what it refuses, and its report where there are recordings.
+. "$OCT_SRCDIR/tests/tap"
+
+run "$octet" validate
+is "$status" 2 "without recordings it is wrong usage"
+has "$err" "--data DIR" "... and says what is missing"
+run "$octet" validate --operators --data "$work"
+is "$status" 1 "a folder without recordings is refused"
+has "$err" "aic_gemm_vllm0.24.0.csv" "... naming the file"
+run "$octet" validate --jobs 0
+is "$status" 2 "no jobs is wrong usage"
+run "$octet" validate --operators --data "$work" --json "$work/none/x.json"
+is "$status" 1 "a report that cannot be written is refused"
+has "$err" "none/x.json" "... before anything runs"
+
+recordings="${OCT_SHARED:-$OCT_SRCDIR/../shared}/groundtruth"
+if [ -d "$recordings" ]; then
+  run "$octet" validate --data "$recordings" --operators --quick --json "$work/report.json"
+  is "$status" 0 "kernels are scored"
+  has "$out" "| GEMM BF16 " "the tables are Markdown"
+  has "$out" "Quick: the first of" "a quick run says so"
+  has "$(cat "$work/report.json")" "octet-validate-1" "the report is JSON too"
+fi
+done_testing
