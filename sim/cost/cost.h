@@ -252,6 +252,17 @@ gint64 oct_cost_floor_ns(const oct_cost *cost, const oct_step_shape *shape);
 /* HBM bytes of the heaviest rank of `stage` that the floor counts: weights once (experts by
  * distinct touched), KV and state. */
 double oct_cost_floor_bytes(const oct_cost *cost, const oct_step_shape *shape, guint32 stage);
+/* The same bytes by what they are; their sum but for `experts_least`, which is what the routed
+ * experts come to at best: every token chooses the same ones, spread evenly over the ranks. */
+typedef struct oct_cost_floor_parts {
+  double weights; /* all that every step reads */
+  double experts, experts_least;
+  double state, kv;
+} oct_cost_floor_parts;
+void oct_cost_floor_split(const oct_cost *cost, const oct_step_shape *shape, guint32 stage,
+                          oct_cost_floor_parts *parts);
+/* The arithmetic of the floor alone: seconds of a stage at the datasheet peaks. */
+double oct_cost_floor_flops_s(const oct_cost *cost, const oct_step_shape *shape, guint32 stage);
 
 /* Distinct experts touched by `tokens` tokens in one MoE layer, expected: over the model, and on
  * the heaviest of the ranks that share the experts. 0 for a model without experts. */

@@ -64,39 +64,59 @@ fixed_weights(const oct_cost *cost, guint32 stage, const step_most *most) {
   return w;
 }
 
-static double
-cache_bytes(const oct_cost *cost, guint32 stage, const oct_domain_shape *s) {
+/* KV of the groups of pages, and state read and written, of one domain. */
+static void
+cache_bytes(const oct_cost *cost, guint32 stage, const oct_domain_shape *s, double *kv,
+            double *state) {
   oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
   guint n = oct_model_groups(cost->spec, cost->options.kv_dtype, groups);
-  double bytes = 0;
+  *kv = *state = 0;
   for (guint g = 0; g < n; g++) {
     const gboolean window = groups[g].kind == OCT_ATTENTION_WINDOW;
     guint64 context = window ? s->decode_window_context + s->prefill_window_context
                              : s->decode_context + s->prefill_context;
-    bytes += (double)context * (double)oct_model_rank_token_bytes(cost->spec, &cost->parallel,
-                                                                  stage, cost->options.kv_dtype, g);
-    bytes += 2.0 * ((double)s->n_decode + s->n_prefill) *
-             (double)oct_model_rank_state_bytes(cost->spec, &cost->parallel, stage, g);
+    *kv += (double)context * (double)oct_model_rank_token_bytes(cost->spec, &cost->parallel, stage,
+                                                                cost->options.kv_dtype, g);
+    *state += 2.0 * ((double)s->n_decode + s->n_prefill) *
+              (double)oct_model_rank_state_bytes(cost->spec, &cost->parallel, stage, g);
   }
-  return bytes;
+}
+
+void
+oct_cost_floor_split(const oct_cost *cost, const oct_step_shape *shape, guint32 stage,
+                     oct_cost_floor_parts *parts) {
+  const step_most most = most_of(shape);
+  oct_assert(stage < cost->n_stages);
+  *parts = (oct_cost_floor_parts){0};
+  if (most.all_tokens <= 0)
+    return;
+  const oct_weights w = fixed_weights(cost, stage, &most);
+  parts->weights = (double)oct_weights_total(&w).bytes;
+  for (guint f = 0; f < cost->spec->n_ffn; f++) {
+    const oct_routing *routing = &cost->routing[f];
+    if (routing->n_experts == 0)
+      continue;
+    double bytes = count_layers(cost, stage, G_MAXUINT, f) * expert_rank_bytes(cost, f);
+    parts->experts +=
+        bytes *
+        oct_routing_heaviest(routing, oct_cost_is_joint(cost, f) ? most.all_tokens : most.tokens);
+    parts->experts_least += bytes * routing->top_k / MAX(1, routing->ranks);
+  }
+  for (guint32 d = 0; d < shape->n_domains; d++) {
+    double kv, state;
+    cache_bytes(cost, stage, &shape->domains[d], &kv, &state);
+    if (kv + state > parts->kv + parts->state) {
+      parts->kv = kv;
+      parts->state = state;
+    }
+  }
 }
 
 double
 oct_cost_floor_bytes(const oct_cost *cost, const oct_step_shape *shape, guint32 stage) {
-  const step_most most = most_of(shape);
-  oct_assert(stage < cost->n_stages);
-  if (most.all_tokens <= 0)
-    return 0;
-  const oct_weights w = fixed_weights(cost, stage, &most);
-  double bytes = (double)oct_weights_total(&w).bytes, cache = 0;
-  for (guint f = 0; f < cost->spec->n_ffn; f++)
-    if (cost->routing[f].n_experts > 0)
-      bytes += count_layers(cost, stage, G_MAXUINT, f) * expert_rank_bytes(cost, f) *
-               oct_routing_heaviest(&cost->routing[f],
-                                    oct_cost_is_joint(cost, f) ? most.all_tokens : most.tokens);
-  for (guint32 d = 0; d < shape->n_domains; d++)
-    cache = MAX(cache, cache_bytes(cost, stage, &shape->domains[d]));
-  return bytes + cache;
+  oct_cost_floor_parts parts;
+  oct_cost_floor_split(cost, shape, stage, &parts);
+  return parts.weights + parts.experts + parts.state + parts.kv;
 }
 
 /* ---------------------------------------------------------------- arithmetic */
@@ -137,8 +157,8 @@ attention_flops(const oct_cost *cost, guint a, const oct_domain_shape *s) {
   return 0;
 }
 
-static double
-floor_flops_seconds(const oct_cost *cost, const oct_step_shape *shape, guint32 stage) {
+double
+oct_cost_floor_flops_s(const oct_cost *cost, const oct_step_shape *shape, guint32 stage) {
   const step_most most = most_of(shape);
   const oct_weights w = fixed_weights(cost, stage, &most);
   const oct_weight_types *types = &cost->spec->types;
@@ -178,7 +198,7 @@ oct_cost_floor_ns(const oct_cost *cost, const oct_step_shape *shape) {
   double seconds = 0;
   for (guint32 s = 0; s < cost->n_stages; s++) {
     double memory_s = oct_cost_floor_bytes(cost, shape, s) / cost->profile->gpu.hbm_bytes_per_s;
-    seconds += memory_s > 0 ? MAX(memory_s, floor_flops_seconds(cost, shape, s)) : 0;
+    seconds += memory_s > 0 ? MAX(memory_s, oct_cost_floor_flops_s(cost, shape, s)) : 0;
   }
   return (gint64)(seconds * 1e9);
 }
