@@ -281,13 +281,15 @@ norm(oct_cuda_comm *c, const oct_cuda_sum *call, const void *x) {
 
 /* FALSE: too large, or there is no such kernel; nothing was done. */
 static gboolean
-sum_by_peers(oct_cuda_comm *c, const oct_cuda_sum *call, gsize bytes, gboolean *fine) {
+sum_by_peers(oct_cuda_comm *c, const oct_cuda_sum *call, gboolean *fine) {
   if (!c->has_peers || call->out == NULL)
     return FALSE;
-  gboolean two_shot = bytes > oct_cuda_all_reduce_limit(&c->peers, false);
-  if (two_shot && bytes > oct_cuda_all_reduce_limit(&c->peers, true))
+  oct_cuda_type type = oct_cuda_rank_type(c->rank);
+  oct_cuda_reduce_way way =
+      oct_cuda_all_reduce_way(&c->peers, call->n, call->width * oct_cuda_type_bytes(type));
+  if (way == OCT_CUDA_REDUCE_NONE)
     return FALSE;
-  const oct_cuda_all_reduce a = {.type = oct_cuda_rank_type(c->rank),
+  const oct_cuda_all_reduce a = {.type = type,
                                  .residual_type = OCT_CUDA_F32,
                                  .n = call->n,
                                  .width = call->width,
@@ -296,7 +298,7 @@ sum_by_peers(oct_cuda_comm *c, const oct_cuda_sum *call, gsize bytes, gboolean *
                                  .weight = call->weight,
                                  .eps = call->eps,
                                  .out = call->out,
-                                 .two_shot = two_shot};
+                                 .way = way};
   int result = oct_cuda_all_reduce_norm(&c->rank->queue, &c->peers, &a);
   if (result == OCT_CUDA_UNSUPPORTED)
     return FALSE;
@@ -318,7 +320,7 @@ oct_cuda_comm_sum(oct_cuda_comm *c, const oct_cuda_sum *call) {
                oct_glue_sum(c->rank->compute, type, c->ring->sources, c->n, elements, c->sum),
                "a sum over ranks") &&
            end_shared(c) && norm(c, call, c->sum);
-  if (sum_by_peers(c, call, elements * oct_cuda_type_bytes(type), &fine))
+  if (sum_by_peers(c, call, &fine))
     return fine;
   return settle(c,
                 c->nccl->ncclAllReduce(call->x, call->x, elements,

@@ -100,11 +100,29 @@ double bench_rope(bench *b, uint32_t n, uint32_t heads, uint32_t kv_heads, uint3
 double bench_sample(bench *b, const char *how, uint32_t n, uint32_t vocab, oct_sampling sampling);
 double bench_route(bench *b, uint32_t n, uint32_t n_experts, uint32_t top_k);
 
+/* ---- over GPUs: the first n of the machine. FALSE: there are fewer, or some cannot reach others'
+ * memory. Between the two, seconds of a call of `bytes` (a power of two from 1024 to
+ * BENCH_COLLECTIVE_MAX: what is summed, what every rank has gathered, what is scattered) in a
+ * graph; negative: there is no such kernel, or no NCCL. */
+typedef enum bench_collective_kind {
+  BENCH_SUM,
+  BENCH_SUM_NORM_FUSED, /* residual and norm in the same kernel: not by NCCL */
+  BENCH_SUM_NORM,       /* in a kernel behind it */
+  BENCH_GATHER,         /* from here on by NCCL only */
+  BENCH_SCATTER,
+  BENCH_ALL_TO_ALL,
+} bench_collective_kind;
+#define BENCH_COLLECTIVE_MAX ((size_t)64 << 20)
+bool bench_group_open(unsigned n);
+double bench_collective(bench_collective_kind kind, oct_cuda_reduce_way way, size_t bytes);
+void bench_group_close(void);
+
 /* The benchmarks, each of a family. */
 void bench_attention(bench *b);
 void bench_matmul(bench *b);
 void bench_small(bench *b);
 void bench_step(bench *b);
+void bench_collectives(bench *b);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,5 @@
-/* bench-cuda [--csv FILE] [--family attention|matmul|small|step] [--only TEXT]: the kernels' times
- * on this machine's first GPU. */
+/* bench-cuda [--csv FILE] [--family attention|matmul|small|step|collectives] [--only TEXT]: the
+ * kernels' times on this machine's first GPU, and of sums over all of them. */
 #include "kernels/bench/bench.h"
 
 #include <stdlib.h>
@@ -11,7 +11,8 @@ static const struct {
 } families[] = {{"attention", bench_attention},
                 {"matmul", bench_matmul},
                 {"small", bench_small},
-                {"step", bench_step}};
+                {"step", bench_step},
+                {"collectives", bench_collectives}};
 
 static const char *
 next_argument(int argc, char **argv, int *i) {

@@ -2,7 +2,9 @@
  *
  * Every rank pushes: it writes its rows into the other ranks' buffers, then a flag, and waits at
  * its own memory only. One shot: each row goes to everybody, and everybody adds up. Two shots: row
- * r goes to rank r mod n, which adds up and pushes the sum to everybody.
+ * r goes to rank r mod n, which adds up and pushes the sum to everybody. Packets: one shot whose
+ * flag is in every 8 bytes, which arrive as a whole, so that no rank waits for its writes to be
+ * acknowledged before it says that they are there.
  *
  * A block has rows b, b + grid, …: block b of a rank only waits for block b of others, and blocks
  * start in order, so that the first unfinished one of all is running everywhere.
@@ -10,13 +12,14 @@
  * Buffers have two halves, used by calls in turn. A rank may be one call ahead of another and then
  * writes to the half that the other does not read; it cannot be two ahead, since it waited in
  * between for a flag that the other sets after its earlier call has ended. The number of the call
- * is kept on the device, so that a graph may be replayed. */
+ * is kept on the device, so that a graph may be replayed. Packets have two halves of their own, in
+ * front, where nothing but packets is written: what an earlier call left has another number. */
 #include "kernels/cuda/common.cuh"
 
 #define BLOCKS_MAX  896
 #define ROUNDS_MAX  64 /* rows of a block in a call */
 #define FLAGS       (BLOCKS_MAX * OCT_CUDA_PEERS_MAX)
-#define RUNS        4 /* of 16 bytes that a thread has of a row */
+#define RUNS_MAX    4 /* of 16 bytes that a thread has of a row */
 #define THREADS_MAX 1024
 
 /* In a rank's signals: flags of pushed rows [block, from], flags of sums [block], then these. */
@@ -35,6 +38,7 @@ struct reduce_args {
   const void *weight;
   float eps;
   void *out;
+  size_t half_bytes;
 };
 
 OCT_DEVICE reduce_state *
@@ -45,13 +49,30 @@ state_of(const reduce_args &a) {
 /* The row that `from` pushed into rank `to`'s buffer; sums are in the place after all ranks'. */
 OCT_DEVICE uint4 *
 pushed_row(const reduce_args &a, uint32_t to, uint32_t from, uint32_t row, uint32_t call) {
-  size_t half = a.peers.buffer_bytes / 2 / 16 * 16 * (call % 2);
+  size_t half = 2 * OCT_CUDA_PACKET_BYTES + a.half_bytes * (call % 2);
   return (uint4 *)((char *)a.peers.buffers[to] + half + ((size_t)from * a.n + row) * a.row_bytes);
+}
+
+OCT_DEVICE uint4 *
+packets_of(const reduce_args &a, uint32_t to, uint32_t from, uint32_t row, uint32_t call) {
+  size_t half = OCT_CUDA_PACKET_BYTES * (call % 2);
+  return (uint4 *)((char *)a.peers.buffers[to] + half +
+                   ((size_t)from * a.n + row) * 2 * a.row_bytes);
 }
 
 OCT_DEVICE void
 raise_flag(uint32_t *flag, uint32_t value) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
+}
+
+/* Whether a wait that began at `start` has lasted too long, which the host then knows. */
+OCT_DEVICE bool
+is_late(const reduce_args &a, long long start) {
+  if (a.peers.timeout_cycles == 0 || (uint64_t)(clock64() - start) <= a.peers.timeout_cycles)
+    return false;
+  *(volatile uint32_t *)a.peers.failed = 1;
+  __threadfence_system();
+  return true;
 }
 
 /* Waits until the flag has reached the value, which only grows, and may wrap. */
@@ -61,13 +82,37 @@ await_flag(const reduce_args &a, const uint32_t *flag, uint32_t value) {
   for (;;) {
     uint32_t seen;
     asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(seen) : "l"(flag) : "memory");
-    if ((int32_t)(seen - value) >= 0)
+    if ((int32_t)(seen - value) >= 0 || is_late(a, start))
       return;
-    if (a.peers.timeout_cycles != 0 && (uint64_t)(clock64() - start) > a.peers.timeout_cycles) {
-      *(volatile uint32_t *)a.peers.failed = 1;
-      __threadfence_system();
-      return;
-    }
+  }
+}
+
+OCT_DEVICE void
+store_packet(uint4 *to, uint32_t x, uint32_t y, uint32_t number) {
+  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(to), "r"(x), "r"(number),
+               "r"(y)
+               : "memory");
+}
+
+OCT_DEVICE uint4
+load_packet(const uint4 *from) {
+  uint4 v;
+  asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(from)
+               : "memory");
+  return v;
+}
+
+/* 16 bytes of data, of which the second half stands `runs` packets behind the first. */
+OCT_DEVICE uint4
+await_packets(const reduce_args &a, const uint4 *from, uint32_t runs, uint32_t number) {
+  long long start = clock64();
+  for (;;) {
+    uint4 first = load_packet(from), second = load_packet(from + runs);
+    bool there = first.y == number && first.w == number && second.y == number && second.w == number;
+    if (there || is_late(a, start))
+      return make_uint4(first.x, first.z, second.x, second.z);
   }
 }
 
@@ -81,11 +126,12 @@ add_run(uint4 raw, float (&sum)[16 / sizeof(T)]) {
     sum[i] += to_float(v[i]);
 }
 
-template <typename T> struct reducer {
+/* A row of a block, RUNS times 16 bytes of it to a thread. */
+template <typename T, int RUNS> struct reducer {
   static constexpr int N = 16 / sizeof(T);
   float sums[RUNS][N];
 
-  /* Row `row` of x to the ranks [first, end), which learn of it. */
+  /* Row `row` of x to the other ranks of [first, end), which learn of it. */
   __device__ void push(const reduce_args &a, uint32_t row, uint32_t call, uint32_t value,
                        uint32_t first, uint32_t end) {
     const uint4 *x = (const uint4 *)((const T *)a.x + (size_t)row * a.width);
@@ -93,17 +139,19 @@ template <typename T> struct reducer {
     for (uint32_t i = threadIdx.x; i < runs; i += blockDim.x) {
       uint4 v = x[i];
       for (uint32_t r = first; r < end; r++)
-        pushed_row(a, r, rank, row, call)[i] = v;
+        if (r != rank)
+          pushed_row(a, r, rank, row, call)[i] = v;
     }
     __syncthreads();
-    if (threadIdx.x >= first && threadIdx.x < end)
+    if (threadIdx.x >= first && threadIdx.x < end && threadIdx.x != rank)
       raise_flag(a.peers.signals[threadIdx.x] + blockIdx.x * OCT_CUDA_PEERS_MAX + rank, value);
   }
 
-  /* Adds up what all ranks have pushed here, in their order. */
+  /* Adds up what the others have pushed here and the own row, in the order of ranks. */
   __device__ void collect(const reduce_args &a, uint32_t row, uint32_t call, uint32_t value) {
+    const uint4 *x = (const uint4 *)((const T *)a.x + (size_t)row * a.width);
     uint32_t rank = a.peers.rank, runs = a.width / N;
-    if (threadIdx.x < a.peers.n)
+    if (threadIdx.x < a.peers.n && threadIdx.x != rank)
       await_flag(a, a.peers.signals[rank] + blockIdx.x * OCT_CUDA_PEERS_MAX + threadIdx.x, value);
     __syncthreads();
 #pragma unroll
@@ -113,13 +161,45 @@ template <typename T> struct reducer {
         sums[k][i] = 0;
       uint32_t at = k * blockDim.x + threadIdx.x;
       for (uint32_t r = 0; at < runs && r < a.peers.n; r++)
-        add_run<T>(__ldcv(pushed_row(a, rank, r, row, call) + at), sums[k]);
+        add_run<T>(r == rank ? x[at] : __ldcv(pushed_row(a, rank, r, row, call) + at), sums[k]);
     }
   }
 
-  /* The sums of a row, rounded, to every rank. */
+  /* Both of these at once, by packets. */
+  __device__ void exchange(const reduce_args &a, uint32_t row, uint32_t call) {
+    const uint4 *x = (const uint4 *)((const T *)a.x + (size_t)row * a.width);
+    uint32_t rank = a.peers.rank, runs = a.width / N, number = call + 1;
+    uint4 own[RUNS];
+#pragma unroll
+    for (int k = 0; k < RUNS; k++) {
+      uint32_t at = k * blockDim.x + threadIdx.x;
+      if (at >= runs)
+        break;
+      own[k] = x[at];
+      for (uint32_t r = 0; r < a.peers.n; r++)
+        if (r != rank) {
+          uint4 *to = packets_of(a, r, rank, row, call) + at;
+          store_packet(to, own[k].x, own[k].y, number);
+          store_packet(to + runs, own[k].z, own[k].w, number);
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < RUNS; k++) {
+#pragma unroll
+      for (int i = 0; i < N; i++)
+        sums[k][i] = 0;
+      uint32_t at = k * blockDim.x + threadIdx.x;
+      for (uint32_t r = 0; at < runs && r < a.peers.n; r++)
+        add_run<T>(r == rank
+                       ? own[k]
+                       : await_packets(a, packets_of(a, rank, r, row, call) + at, runs, number),
+                   sums[k]);
+    }
+  }
+
+  /* The sums of a row, rounded, to every other rank. */
   __device__ void push_sums(const reduce_args &a, uint32_t row, uint32_t call, uint32_t value) {
-    uint32_t runs = a.width / N;
+    uint32_t rank = a.peers.rank, runs = a.width / N;
 #pragma unroll
     for (int k = 0; k < RUNS; k++) {
       uint32_t at = k * blockDim.x + threadIdx.x;
@@ -127,13 +207,16 @@ template <typename T> struct reducer {
         break;
       vec<T, N> v;
 #pragma unroll
-      for (int i = 0; i < N; i++)
+      for (int i = 0; i < N; i++) {
         v.at[i] = from_float<T>(sums[k][i]);
+        sums[k][i] = to_float(v.at[i]);
+      }
       for (uint32_t r = 0; r < a.peers.n; r++)
-        pushed_row(a, r, a.peers.n, row, call)[at] = *reinterpret_cast<uint4 *>(&v);
+        if (r != rank)
+          pushed_row(a, r, a.peers.n, row, call)[at] = *reinterpret_cast<uint4 *>(&v);
     }
     __syncthreads();
-    if (threadIdx.x < a.peers.n)
+    if (threadIdx.x < a.peers.n && threadIdx.x != rank)
       raise_flag(a.peers.signals[threadIdx.x] + FLAGS + blockIdx.x, value);
   }
 
@@ -193,7 +276,7 @@ template <typename T> struct reducer {
   }
 };
 
-template <typename T, typename R, bool TWO_SHOT>
+template <typename T, typename R, int RUNS, oct_cuda_reduce_way WAY>
 static __global__ void
 __launch_bounds__(THREADS_MAX) all_reduce(reduce_args a) {
   __shared__ float room[32];
@@ -202,20 +285,23 @@ __launch_bounds__(THREADS_MAX) all_reduce(reduce_args a) {
   reduce_state *state = state_of(a);
   uint32_t call = state->call, n = a.peers.n;
   uint32_t value = call * ROUNDS_MAX;
-  reducer<T> r;
+  reducer<T, RUNS> r;
   for (uint32_t row = blockIdx.x; row < a.n; row += gridDim.x) {
     value++;
     uint32_t owner = row % n;
-    if (TWO_SHOT) {
+    if (WAY == OCT_CUDA_REDUCE_PACKETS) {
+      r.exchange(a, row, call);
+    } else if (WAY == OCT_CUDA_REDUCE_ONE_SHOT) {
+      r.push(a, row, call, value, 0, n);
+      r.collect(a, row, call, value);
+    } else {
       r.push(a, row, call, value, owner, owner + 1);
       if (owner == a.peers.rank) {
         r.collect(a, row, call, value);
         r.push_sums(a, row, call, value);
+      } else {
+        r.take_sums(a, row, call, value);
       }
-      r.take_sums(a, row, call, value);
-    } else {
-      r.push(a, row, call, value, 0, n);
-      r.collect(a, row, call, value);
     }
     r.template finish<R>(a, row, room);
   }
@@ -226,23 +312,51 @@ __launch_bounds__(THREADS_MAX) all_reduce(reduce_args a) {
   }
 }
 
-size_t
-oct_cuda_all_reduce_limit(const oct_cuda_peers *peers, bool two_shot) {
-  /* Below the first, latency decides; above the second, bandwidth does, and NCCL has more of it. */
-  size_t wanted = two_shot ? (size_t)8 << 20 : (size_t)256 << 10;
-  size_t most = peers->buffer_bytes / 2 / 16 * 16 / (peers->n + 1);
-  return wanted < most ? wanted : most;
+/* ---------------------------------------------------------------- launches */
+
+static size_t
+half_bytes(const oct_cuda_peers *peers) {
+  size_t packets = 2 * OCT_CUDA_PACKET_BYTES;
+  return peers->buffer_bytes < packets ? 0 : (peers->buffer_bytes - packets) / 2 / 16 * 16;
 }
 
-template <typename T, typename R>
+static bool
+fits(const oct_cuda_peers *peers, oct_cuda_reduce_way way, uint32_t n, size_t row_bytes) {
+  size_t bytes = n * row_bytes;
+  if (peers->n == 0 || peers->n > OCT_CUDA_PEERS_MAX || row_bytes % 16 != 0 ||
+      row_bytes > 16 * RUNS_MAX * THREADS_MAX || n > BLOCKS_MAX * ROUNDS_MAX)
+    return false;
+  if (way == OCT_CUDA_REDUCE_PACKETS)
+    return 2 * bytes * peers->n <= OCT_CUDA_PACKET_BYTES && half_bytes(peers) > 0;
+  return way != OCT_CUDA_REDUCE_NONE && bytes * (peers->n + 1) <= half_bytes(peers);
+}
+
+oct_cuda_reduce_way
+oct_cuda_all_reduce_way(const oct_cuda_peers *peers, uint32_t n, size_t row_bytes) {
+  /* Up to these sizes. */
+  static const struct {
+    oct_cuda_reduce_way way;
+    size_t bytes;
+  } ways[] = {{OCT_CUDA_REDUCE_PACKETS, (size_t)64 << 10},
+              {OCT_CUDA_REDUCE_ONE_SHOT, (size_t)256 << 10},
+              {OCT_CUDA_REDUCE_TWO_SHOT, (size_t)8 << 20}};
+  for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
+    if (n * row_bytes <= ways[i].bytes && fits(peers, ways[i].way, n, row_bytes))
+      return ways[i].way;
+  return OCT_CUDA_REDUCE_NONE;
+}
+
+template <typename T, typename R, int RUNS>
 static int
-launch_reduce(const oct_cuda_queue *queue, const reduce_args &a, bool two_shot) {
+launch_reduce(const oct_cuda_queue *queue, const reduce_args &a, oct_cuda_reduce_way way) {
   uint32_t threads = round_up(ceil_div(a.width, 16 / sizeof(T)), 32);
-  threads = threads > THREADS_MAX ? THREADS_MAX : threads;
   dim3 grid(a.n < BLOCKS_MAX ? a.n : BLOCKS_MAX);
-  if (two_shot)
-    return launch(queue, all_reduce<T, R, true>, grid, dim3(threads), 0, a);
-  return launch(queue, all_reduce<T, R, false>, grid, dim3(threads), 0, a);
+  dim3 block(threads > THREADS_MAX ? THREADS_MAX : threads);
+  if (way == OCT_CUDA_REDUCE_PACKETS)
+    return launch(queue, all_reduce<T, R, RUNS, OCT_CUDA_REDUCE_PACKETS>, grid, block, 0, a);
+  if (way == OCT_CUDA_REDUCE_TWO_SHOT)
+    return launch(queue, all_reduce<T, R, RUNS, OCT_CUDA_REDUCE_TWO_SHOT>, grid, block, 0, a);
+  return launch(queue, all_reduce<T, R, RUNS, OCT_CUDA_REDUCE_ONE_SHOT>, grid, block, 0, a);
 }
 
 int
@@ -251,15 +365,15 @@ oct_cuda_all_reduce_norm(const oct_cuda_queue *queue, const oct_cuda_peers *peer
   if (call->n == 0)
     return OCT_CUDA_OK;
   size_t element = oct_cuda_type_bytes(call->type);
-  reduce_args a = {*peers,   call->n,        call->width,  (uint32_t)(call->width * element),
-                   call->x,  call->residual, call->weight, call->eps,
-                   call->out};
-  if (!is_activation(call->type) || a.row_bytes % 16 != 0 ||
-      a.row_bytes > 16 * RUNS * THREADS_MAX || call->n > BLOCKS_MAX * ROUNDS_MAX ||
-      peers->n > OCT_CUDA_PEERS_MAX || peers->n == 0 ||
-      (size_t)a.row_bytes * call->n * (peers->n + 1) > peers->buffer_bytes / 2 / 16 * 16)
+  reduce_args a = {*peers,    call->n,          call->width,  (uint32_t)(call->width * element),
+                   call->x,   call->residual,   call->weight, call->eps,
+                   call->out, half_bytes(peers)};
+  if (!is_activation(call->type) || !fits(peers, call->way, call->n, a.row_bytes))
     return OCT_CUDA_UNSUPPORTED;
   oct_cuda_type residual = call->residual != NULL ? call->residual_type : call->type;
+  if (a.row_bytes <= 16 * THREADS_MAX)
+    return OCT_BY_TYPE(call->type, T,
+                       OCT_BY_TYPE(residual, R, launch_reduce<T, R, 1>(queue, a, call->way)));
   return OCT_BY_TYPE(call->type, T,
-                     OCT_BY_TYPE(residual, R, launch_reduce<T, R>(queue, a, call->two_shot)));
+                     OCT_BY_TYPE(residual, R, launch_reduce<T, R, RUNS_MAX>(queue, a, call->way)));
 }

@@ -3,11 +3,13 @@
  * cache once; and prompts of 8192 tokens.
  *
  *   bench-cuda [--backend TEXT] [--tensor N] [--context N] [--slots N] [--batch N]
- *              [--bandwidth TB/S] [--rate TFLOP/S] [--eager] [MODEL]
+ *              [--bandwidth TB/S] [--rate TFLOP/S] [--eager] [--pipeline N] [--host-pages N]
+ *              [MODEL]
  *
  * MODEL is what oct_model_spec_load() takes (default llama-3.1-8b); weights are made up. The floor
  * of a step is the sum over weight matrices and attention of max(bytes / bandwidth, flops / rate);
- * both ceilings are the caller's, measured on the same card. CSV on stdout. */
+ * both ceilings are the caller's, measured on the same card. With --host-pages so many pages go to
+ * the host tier and back: alone, and while decodes run. CSV on stdout. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +25,7 @@
 #define WARM_UP 8
 
 static char *backend = "cuda";
-static gint tensor = 1, context = 1024, n_slots = SLOTS, only;
+static gint tensor = 1, pipeline = 1, context = 1024, n_slots = SLOTS, only, host_pages;
 static double bandwidth = 4.5, rate = 790;
 static gboolean eager;
 
@@ -191,6 +193,100 @@ decode(bench *b, guint32 batch) {
       us / least, batch / us * 1e6);
 }
 
+/* ---------------------------------------------------------------- the host tier */
+
+/* Pages [0, host_pages) of the first group to the host tier or back, in one call. */
+static void
+copy_pages(bench *b, guint64 ticket, gboolean to_host) {
+  g_autoptr(GError) error = NULL;
+  g_autofree oct_copy *copies = g_new0(oct_copy, host_pages);
+  for (guint32 i = 0; i < (guint32)host_pages; i++)
+    copies[i] = (oct_copy){.kind = OCT_COPY_PAGE,
+                           .order = OCT_COPY_BESIDE,
+                           .from_tier = to_host ? OCT_TIER_DEVICE : OCT_TIER_HOST,
+                           .to_tier = to_host ? OCT_TIER_HOST : OCT_TIER_DEVICE,
+                           .from = i,
+                           .to = i};
+  if (oct_world_copy(b->world, b->instance, ticket, copies, (guint32)host_pages, &error) !=
+      OCT_SUBMIT_OK) {
+    fprintf(stderr, "bench-cuda: %s\n", error != NULL ? error->message : "full");
+    exit(1);
+  }
+}
+
+static void
+tell_rate(const char *what, const char *beside, double bytes, double ns, double step_us) {
+  printf("pages,%s%s,%.2f GB/s", what, beside, bytes / ns);
+  if (step_us > 0)
+    printf(",steps of %.1f us", step_us);
+  printf("\n");
+}
+
+/* Copies alone: one after another in each direction, then both at once. */
+static void
+copy_alone(bench *b, double bytes) {
+  static const char *const names[] = {"to the host", "to the device"};
+  oct_event event;
+  oct_time last = 0;
+  guint64 ticket = 0;
+  for (guint way = 0; way < 2; way++)
+    for (guint i = 0; i < 3; i++) {
+      copy_pages(b, ++ticket, way == 0);
+      wait_for(b, OCT_EVENT_COPY_DONE, &event);
+      if (i == 2)
+        tell_rate(names[way], "", bytes, (double)(event.time_ns - last), 0);
+      last = event.time_ns;
+    }
+  copy_pages(b, ++ticket, TRUE);
+  copy_pages(b, ++ticket, FALSE);
+  wait_for(b, OCT_EVENT_COPY_DONE, &event);
+  wait_for(b, OCT_EVENT_COPY_DONE, &event);
+  tell_rate("both ways", "", 2 * bytes, (double)(event.time_ns - last), 0);
+}
+
+/* Decodes of `batch` with copies of one direction always under way. */
+static void
+copy_beside(bench *b, guint32 batch, gboolean to_host, double bytes) {
+  oct_time began = 0, ended = 0, first_copy = 0, last_copy = 0;
+  guint64 ticket = 100, n_steps = 0, n_copies = 0;
+  oct_event event;
+  for (guint32 i = 0; i < b->config.depth; i++)
+    submit_decodes(b, batch);
+  copy_pages(b, ++ticket, to_host);
+  while (n_steps < STEPS + WARM_UP) {
+    gboolean there = oct_world_next(b->world, OCT_TIME_NEVER, &event);
+    oct_assert(there);
+    if (event.kind == OCT_EVENT_COPY_DONE) {
+      first_copy = first_copy == 0 ? event.time_ns : first_copy;
+      n_copies += event.time_ns > first_copy;
+      last_copy = event.time_ns;
+      copy_pages(b, ++ticket, to_host);
+    } else if (event.kind == OCT_EVENT_STEP_DONE) {
+      began = n_steps == WARM_UP ? event.result->end_ns : began;
+      ended = event.result->end_ns;
+      n_steps++;
+      submit_decodes(b, batch);
+    } else {
+      fprintf(stderr, "bench-cuda: %s\n",
+              event.kind == OCT_EVENT_FAULT ? event.fault->message : "?");
+      exit(1);
+    }
+  }
+  for (guint32 i = 0; i < b->config.depth; i++)
+    wait_for(b, OCT_EVENT_STEP_DONE, &event);
+  tell_rate(to_host ? "to the host" : "to the device", " beside decodes", bytes * (double)n_copies,
+            (double)MAX(last_copy - first_copy, 1), (double)(ended - began) * 1e-3 / (STEPS - 1));
+}
+
+static void
+host_tier(bench *b, double page_bytes) {
+  double bytes = page_bytes * host_pages;
+  guint32 batch = MIN(64, (guint32)n_slots);
+  copy_alone(b, bytes);
+  decode(b, batch);
+  copy_beside(b, batch, TRUE, bytes);
+}
+
 static int
 run(oct_world *world, void *arg) {
   static const guint32 batches[] = {1, 16, 64, 256};
@@ -206,10 +302,13 @@ run(oct_world *world, void *arg) {
   wait_for(b, OCT_EVENT_OPENED, &event);
   printf("open,%.2f s,graphs up to %u\n", (double)event.time_ns * 1e-9,
          event.capabilities->graph_max_batch);
+  double page_bytes = (double)event.capabilities->page_bytes[0];
   fill(b);
   for (gsize i = 0; i < G_N_ELEMENTS(batches) && batches[i] <= (guint32)n_slots; i++)
     if (only == 0 || batches[i] == (guint32)only)
       decode(b, batches[i]);
+  if (host_pages > 0)
+    host_tier(b, page_bytes);
   oct_world_close(world, b->instance);
   oct_step_builder_free(b->builder);
   return 0;
@@ -221,6 +320,8 @@ main(int argc, char **argv) {
   const GOptionEntry entries[] = {
       {"backend", 0, 0, G_OPTION_ARG_STRING, &backend, "world (default cuda)", "TEXT"},
       {"tensor", 0, 0, G_OPTION_ARG_INT, &tensor, "ranks of the tensor group, 1 to 8", "N"},
+      {"pipeline", 0, 0, G_OPTION_ARG_INT, &pipeline, "stages, 1 to 8", "N"},
+      {"host-pages", 0, 0, G_OPTION_ARG_INT, &host_pages, "pages of the host tier", "N"},
       {"context", 0, 0, G_OPTION_ARG_INT, &context, "tokens, up to 8192 (default 1024)", "N"},
       {"slots", 0, 0, G_OPTION_ARG_INT, &n_slots, "sequences, 1 to 256 (default 256)", "N"},
       {"batch", 0, 0, G_OPTION_ARG_INT, &only, "only 1, 16, 64 or 256 (default all)", "N"},
@@ -235,8 +336,8 @@ main(int argc, char **argv) {
   g_autoptr(oct_model_spec) spec =
       parsed ? oct_model_spec_load(argc > 1 ? argv[1] : "llama-3.1-8b", NULL, &error) : NULL;
   oct_world *world = spec != NULL ? oct_backend_world_new(backend, &error) : NULL;
-  if (world == NULL || tensor < 1 || tensor > 8 || context < 1 || context > CHUNK || n_slots < 1 ||
-      n_slots > SLOTS) {
+  if (world == NULL || tensor < 1 || pipeline < 1 || tensor * pipeline > 8 || host_pages < 0 ||
+      context < 1 || context > CHUNK || n_slots < 1 || n_slots > SLOTS) {
     fprintf(stderr, "bench-cuda: %s\n", error != NULL ? error->message : "options out of range");
     return error != NULL && strstr(error->message, "no GPU") != NULL ? 0 : 1;
   }
@@ -252,9 +353,12 @@ main(int argc, char **argv) {
                         .eager = eager}};
   oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
   b.config.parallel.tensor = (guint32)tensor;
+  b.config.parallel.pipeline = (guint32)pipeline;
+  b.config.depth = 1 + (guint32)pipeline;
   b.config.memory.n_groups = oct_model_groups(spec, OCT_DTYPE_BF16, groups);
-  b.slot_pages = ((guint32)context + 4 * (WARM_UP + STEPS + 4) + BLOCK - 1) / BLOCK;
+  b.slot_pages = ((guint32)context + 7 * (WARM_UP + STEPS + 4) + BLOCK - 1) / BLOCK;
   b.config.memory.groups[0].n_device = (guint32)n_slots * b.slot_pages;
+  b.config.memory.groups[0].n_host = (guint32)host_pages;
   for (guint16 i = 0; i < 8; i++)
     b.devices[i] = i;
   b.config.devices = b.devices;

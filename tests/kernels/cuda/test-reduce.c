@@ -7,7 +7,8 @@
 typedef struct reduce_case {
   guint32 ranks, n, width;
   oct_cuda_type type, residual;
-  gboolean two_shot, has_residual;
+  oct_cuda_reduce_way way;
+  gboolean has_residual;
 } reduce_case;
 
 typedef struct rank {
@@ -29,6 +30,7 @@ open_ranks(const oct_cuda_queue *queue, rank *ranks, guint32 n, guint32 *failed)
     peers.buffers[r] = device_room(BUFFER_BYTES);
     peers.signals[r] = device_room(OCT_CUDA_SIGNAL_BYTES);
     g_assert_cmpint(cudaMemset(peers.signals[r], 0, OCT_CUDA_SIGNAL_BYTES), ==, cudaSuccess);
+    g_assert_cmpint(cudaMemset(peers.buffers[r], 0, 2 * OCT_CUDA_PACKET_BYTES), ==, cudaSuccess);
   }
   for (guint32 r = 0; r < n; r++) {
     ranks[r].peers = peers;
@@ -58,7 +60,7 @@ run_case(rank *ranks, const reduce_case *c) {
         .weight = d_weight,
         .eps = 1e-5f,
         .out = device_room_of(c->type, size),
-        .two_shot = c->two_shot};
+        .way = c->way};
     oct_ref_add(sum, x, size);
   }
   g_assert_cmpint(cudaDeviceSynchronize(), ==, cudaSuccess);
@@ -81,12 +83,16 @@ run_case(rank *ranks, const reduce_case *c) {
 
 static void
 test_reduce(void) {
-  static const reduce_case cases[] = {{2, 1, 4096, OCT_CUDA_BF16, OCT_CUDA_BF16, FALSE, TRUE},
-                                      {2, 8, 64, OCT_CUDA_BF16, OCT_CUDA_F32, FALSE, TRUE},
-                                      {2, 3, 72, OCT_CUDA_F32, OCT_CUDA_F32, FALSE, FALSE},
-                                      {2, 7, 8192, OCT_CUDA_BF16, OCT_CUDA_F32, TRUE, TRUE},
-                                      {2, 1, 72, OCT_CUDA_F32, OCT_CUDA_F32, TRUE, FALSE},
-                                      {2, 40, 512, OCT_CUDA_BF16, OCT_CUDA_BF16, TRUE, FALSE}};
+  static const reduce_case cases[] = {
+      {2, 1, 4096, OCT_CUDA_BF16, OCT_CUDA_BF16, OCT_CUDA_REDUCE_ONE_SHOT, TRUE},
+      {2, 8, 64, OCT_CUDA_BF16, OCT_CUDA_F32, OCT_CUDA_REDUCE_ONE_SHOT, TRUE},
+      {2, 1, 8192, OCT_CUDA_BF16, OCT_CUDA_F32, OCT_CUDA_REDUCE_PACKETS, TRUE},
+      {2, 3, 72, OCT_CUDA_F32, OCT_CUDA_F32, OCT_CUDA_REDUCE_ONE_SHOT, FALSE},
+      {2, 7, 8192, OCT_CUDA_BF16, OCT_CUDA_F32, OCT_CUDA_REDUCE_TWO_SHOT, TRUE},
+      {2, 5, 72, OCT_CUDA_F32, OCT_CUDA_F32, OCT_CUDA_REDUCE_PACKETS, FALSE},
+      {2, 2, 7168, OCT_CUDA_F32, OCT_CUDA_F32, OCT_CUDA_REDUCE_PACKETS, TRUE},
+      {2, 1, 72, OCT_CUDA_F32, OCT_CUDA_F32, OCT_CUDA_REDUCE_TWO_SHOT, FALSE},
+      {2, 40, 512, OCT_CUDA_BF16, OCT_CUDA_BF16, OCT_CUDA_REDUCE_TWO_SHOT, FALSE}};
   const oct_cuda_queue *queue = device_queue(0);
   if (queue == NULL)
     return;
@@ -121,9 +127,12 @@ test_timeout(void) {
   float x[64] = {1};
   void *d = device_put(OCT_CUDA_F32, x, 64);
   oct_cuda_all_reduce call = {.type = OCT_CUDA_F32, .n = 1, .width = 64, .x = d, .out = d};
-  device_check(oct_cuda_all_reduce_norm(&ranks[0].queue, &ranks[0].peers, &call));
-  device_read(&seen, failed, sizeof seen);
-  g_assert_cmpuint(seen, ==, 1);
+  for (call.way = OCT_CUDA_REDUCE_PACKETS; call.way <= OCT_CUDA_REDUCE_TWO_SHOT; call.way++) {
+    g_assert_cmpint(cudaMemset(failed, 0, sizeof *failed), ==, cudaSuccess);
+    device_check(oct_cuda_all_reduce_norm(&ranks[0].queue, &ranks[0].peers, &call));
+    device_read(&seen, failed, sizeof seen);
+    g_assert_cmpuint(seen, ==, 1);
+  }
   for (guint32 r = 0; r < 2; r++)
     cudaStreamDestroy(ranks[r].queue.stream);
 }
