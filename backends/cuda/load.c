@@ -3,6 +3,7 @@
 
 #include "backends/arithmetic.h"
 #include "backends/cuda/model.h"
+#include "backends/cuda/partition.h"
 #include "engine/base/assert.h"
 
 typedef struct loader {
@@ -11,7 +12,7 @@ typedef struct loader {
   const oct_weight_map *map;
   oct_cuda_upload *upload;
   oct_cuda_type type;
-  guint32 tensor, n_tensor;
+  oct_cuda_place place;
 } loader;
 
 /* ---------------------------------------------------------------- pieces */
@@ -33,36 +34,22 @@ matrix(const loader *l, guint64 rows, guint64 columns, guint32 n) {
                            .data = allocate(l, rows * columns * n, l->type)};
 }
 
-typedef struct range {
-  guint64 first, n;
-} range;
-
-static range
-all_of(guint64 n) {
-  return (range){0, n};
+static oct_cuda_part
+part_of(const loader *l, const oct_weight *w) {
+  return oct_cuda_part_of(&l->place, w->kind, w->layer, w->expert, w->rows, w->columns);
 }
 
-/* This rank's part of n: equal parts, or copies of single units when there are fewer than ranks.
- * `unit` elements each. */
-static range
-part_of(const loader *l, guint64 units, guint64 unit) {
-  if (units >= l->n_tensor)
-    return (range){units / l->n_tensor * l->tensor * unit, units / l->n_tensor * unit};
-  return (range){units * l->tensor / l->n_tensor * unit, unit};
-}
-
-/* Rows and columns of a weight to element `at` of `out`, whose rows are `pitch` apart. */
+/* This rank's part of a weight to element `at` of `out`, whose rows are `pitch` apart. */
 static void
-put(const loader *l, const oct_weight *w, range rows, range columns, oct_cuda_type type, void *out,
-    guint64 at, gsize pitch) {
+put(const loader *l, const oct_weight *w, oct_cuda_type type, void *out, guint64 at, gsize pitch) {
   if (l->r->failed || w == NULL || out == NULL)
     return;
-  oct_assert(rows.first + rows.n <= w->rows && columns.first + columns.n <= w->columns);
+  oct_cuda_part part = part_of(l, w);
   const oct_cuda_slice slice = {.weight = w,
-                                .row = rows.first,
-                                .rows = rows.n,
-                                .column = columns.first,
-                                .columns = columns.n,
+                                .row = part.row,
+                                .rows = part.rows,
+                                .column = part.column,
+                                .columns = part.columns,
                                 .type = type,
                                 .out = (guint8 *)out + at * oct_cuda_type_bytes(type),
                                 .pitch = pitch};
@@ -74,126 +61,107 @@ find(const loader *l, oct_weight_kind kind, guint32 layer, guint32 expert) {
   return oct_weight_map_get(l->map, kind, layer, expert);
 }
 
-/* A matrix of some rows and columns of one weight; rows 0 when the model has none. */
+/* This rank's part of one weight; rows 0 when there is none. */
 static oct_cuda_matrix
-take(const loader *l, oct_weight_kind kind, guint32 layer, range rows, range columns) {
+take(const loader *l, oct_weight_kind kind, guint32 layer) {
   const oct_weight *w = find(l, kind, layer, 0);
-  if (w == NULL)
+  oct_cuda_part part = w != NULL ? part_of(l, w) : (oct_cuda_part){0};
+  if (part.rows == 0)
     return (oct_cuda_matrix){0};
-  oct_cuda_matrix m = matrix(l, rows.n, columns.n, 1);
-  put(l, w, rows, columns, l->type, (void *)(gsize)m.data, 0, columns.n);
+  oct_cuda_matrix m = matrix(l, part.rows, part.columns, 1);
+  put(l, w, l->type, (void *)(gsize)m.data, 0, part.columns);
   return m;
 }
 
-static oct_cuda_matrix
-take_all(const loader *l, oct_weight_kind kind, guint32 layer) {
-  const oct_weight *w = find(l, kind, layer, 0);
-  if (w == NULL)
-    return (oct_cuda_matrix){0};
-  return take(l, kind, layer, all_of(w->rows), all_of(w->columns));
-}
-
-/* A vector, or a small matrix that is used element by element. NULL: the model has none. */
+/* A vector, or a small matrix that is used element by element. NULL: there is none. */
 static void *
-take_vector(const loader *l, oct_weight_kind kind, guint32 layer, range rows, oct_cuda_type type) {
+take_vector(const loader *l, oct_weight_kind kind, guint32 layer, oct_cuda_type type) {
   const oct_weight *w = find(l, kind, layer, 0);
-  if (w == NULL)
+  oct_cuda_part part = w != NULL ? part_of(l, w) : (oct_cuda_part){0};
+  if (part.rows == 0)
     return NULL;
-  void *out = allocate(l, rows.n * w->columns, type);
-  put(l, w, rows, all_of(w->columns), type, out, 0, w->columns);
+  void *out = allocate(l, part.rows * part.columns, type);
+  put(l, w, type, out, 0, part.columns);
   return out;
 }
 
 static void *
 take_norm(const loader *l, oct_weight_kind kind, guint32 layer) {
-  const oct_weight *w = find(l, kind, layer, 0);
-  return w != NULL ? take_vector(l, kind, layer, all_of(w->rows), l->type) : NULL;
-}
-
-/* Biases that are added once: by the first rank, whose part goes into a sum over ranks. */
-static void *
-take_sum_bias(const loader *l, oct_weight_kind kind, guint32 layer) {
-  return l->tensor == 0 ? take_norm(l, kind, layer) : NULL;
+  return take_vector(l, kind, layer, l->type);
 }
 
 /* ---------------------------------------------------------------- attention */
 
 /* Rows of q, k and v one after another, and of their biases. */
 static void
-take_qkv(const loader *l, oct_cuda_layer *to, range q, range kv) {
+take_qkv(const loader *l, oct_cuda_layer *to) {
   static const oct_weight_kind kinds[] = {OCT_WEIGHT_Q, OCT_WEIGHT_K, OCT_WEIGHT_V};
   static const oct_weight_kind biases[] = {OCT_WEIGHT_Q_BIAS, OCT_WEIGHT_K_BIAS, OCT_WEIGHT_V_BIAS};
-  guint64 rows = q.n + 2 * kv.n, hidden = l->m->spec->hidden, at = 0;
+  guint64 rows = 0, hidden = l->m->spec->hidden, at = 0;
+  for (guint i = 0; i < 3; i++)
+    rows += part_of(l, find(l, kinds[i], to->index, 0)).rows;
   to->qkv = matrix(l, rows, hidden, 1);
   gboolean biased = find(l, OCT_WEIGHT_Q_BIAS, to->index, 0) != NULL;
   if (biased)
     to->qkv_bias = allocate(l, rows, l->type);
   for (guint i = 0; i < 3; i++) {
-    range part = i == 0 ? q : kv;
-    put(l, find(l, kinds[i], to->index, 0), part, all_of(hidden), l->type,
-        (void *)(gsize)to->qkv.data, at * hidden, hidden);
+    const oct_weight *w = find(l, kinds[i], to->index, 0);
+    put(l, w, l->type, (void *)(gsize)to->qkv.data, at * hidden, hidden);
     if (biased)
-      put(l, find(l, biases[i], to->index, 0), part, all_of(1), l->type, to->qkv_bias, at, 1);
-    at += part.n;
+      put(l, find(l, biases[i], to->index, 0), l->type, to->qkv_bias, at, 1);
+    at += part_of(l, w).rows;
   }
 }
 
 static void
 take_gqa(const loader *l, oct_cuda_layer *to) {
   const oct_attention_spec *a = to->attention;
-  range q = part_of(l, a->n_heads, a->head_dim), kv = part_of(l, a->n_kv_heads, a->head_dim);
-  to->heads = (guint32)(q.n / a->head_dim);
-  to->kv_heads = (guint32)(kv.n / a->head_dim);
-  take_qkv(l, to, q, kv);
-  to->o = take(l, OCT_WEIGHT_O, to->index, all_of(l->m->spec->hidden), q);
+  to->heads = (guint32)(part_of(l, find(l, OCT_WEIGHT_Q, to->index, 0)).rows / a->head_dim);
+  to->kv_heads = (guint32)(part_of(l, find(l, OCT_WEIGHT_K, to->index, 0)).rows / a->head_dim);
+  take_qkv(l, to);
+  to->o = take(l, OCT_WEIGHT_O, to->index);
   to->q_norm = take_norm(l, OCT_WEIGHT_Q_NORM, to->index);
   to->k_norm = take_norm(l, OCT_WEIGHT_K_NORM, to->index);
-  to->sinks = take_vector(l, OCT_WEIGHT_SINKS, to->index, part_of(l, a->n_heads, 1), OCT_CUDA_F32);
+  to->sinks = take_vector(l, OCT_WEIGHT_SINKS, to->index, OCT_CUDA_F32);
 }
 
 static void
 take_mla(const loader *l, oct_cuda_layer *to) {
   const oct_attention_spec *a = to->attention;
-  range q = part_of(l, a->n_heads, a->qk_nope + a->qk_rope);
-  range kv = part_of(l, a->n_heads, a->qk_nope + a->v_head);
-  to->heads = (guint32)(q.n / (a->qk_nope + a->qk_rope));
   to->kv_heads = 1;
-  to->q_a = take_all(l, OCT_WEIGHT_Q_A, to->index);
+  to->q_a = take(l, OCT_WEIGHT_Q_A, to->index);
   to->q_a_bias = take_norm(l, OCT_WEIGHT_Q_A_BIAS, to->index);
   to->q_a_norm = take_norm(l, OCT_WEIGHT_Q_A_NORM, to->index);
-  to->q_b = a->q_lora > 0 ? take(l, OCT_WEIGHT_Q_B, to->index, q, all_of(a->q_lora))
-                          : take(l, OCT_WEIGHT_Q, to->index, q, all_of(l->m->spec->hidden));
-  to->kv_a = take_all(l, OCT_WEIGHT_KV_A, to->index);
+  to->q_b = take(l, a->q_lora > 0 ? OCT_WEIGHT_Q_B : OCT_WEIGHT_Q, to->index);
+  to->heads = to->q_b.rows / (a->qk_nope + a->qk_rope);
+  to->kv_a = take(l, OCT_WEIGHT_KV_A, to->index);
   to->kv_a_bias = take_norm(l, OCT_WEIGHT_KV_A_BIAS, to->index);
   to->kv_a_norm = take_norm(l, OCT_WEIGHT_KV_A_NORM, to->index);
-  to->kv_b = take(l, OCT_WEIGHT_KV_B, to->index, kv, all_of(a->kv_lora));
-  to->o = take(l, OCT_WEIGHT_O, to->index, all_of(l->m->spec->hidden),
-               part_of(l, a->n_heads, a->v_head));
+  to->kv_b = take(l, OCT_WEIGHT_KV_B, to->index);
+  to->o = take(l, OCT_WEIGHT_O, to->index);
 }
 
 static void
 take_kda(const loader *l, oct_cuda_layer *to) {
   const oct_attention_spec *a = to->attention;
-  range c = part_of(l, a->n_heads, a->head_dim), heads = part_of(l, a->n_heads, 1);
-  to->heads = to->kv_heads = (guint32)heads.n;
-  take_qkv(l, to, c, c);
-  to->o = take(l, OCT_WEIGHT_O, to->index, all_of(l->m->spec->hidden), c);
-  to->decay_a = take_all(l, OCT_WEIGHT_DECAY_A, to->index);
-  to->decay_b = take(l, OCT_WEIGHT_DECAY_B, to->index, c, all_of(a->gate_rank));
-  to->beta = take(l, OCT_WEIGHT_BETA, to->index, heads, all_of(l->m->spec->hidden));
-  to->gate_a = take_all(l, OCT_WEIGHT_ATTN_GATE_A, to->index);
-  to->gate_b = a->output_gate_rank > 0
-                   ? take(l, OCT_WEIGHT_ATTN_GATE_B, to->index, c, all_of(a->output_gate_rank))
-                   : take(l, OCT_WEIGHT_ATTN_GATE, to->index, c, all_of(l->m->spec->hidden));
+  take_qkv(l, to);
+  to->heads = to->kv_heads = to->qkv.rows / (3 * a->head_dim);
+  to->o = take(l, OCT_WEIGHT_O, to->index);
+  to->decay_a = take(l, OCT_WEIGHT_DECAY_A, to->index);
+  to->decay_b = take(l, OCT_WEIGHT_DECAY_B, to->index);
+  to->beta = take(l, OCT_WEIGHT_BETA, to->index);
+  to->gate_a = take(l, OCT_WEIGHT_ATTN_GATE_A, to->index);
+  to->gate_b =
+      take(l, a->output_gate_rank > 0 ? OCT_WEIGHT_ATTN_GATE_B : OCT_WEIGHT_ATTN_GATE, to->index);
   to->head_norm = take_norm(l, OCT_WEIGHT_HEAD_NORM, to->index);
   to->kda = (oct_kda){.n_heads = to->heads,
                       .width = a->head_dim,
                       .taps = a->conv_kernel,
-                      .q_conv = take_vector(l, OCT_WEIGHT_Q_CONV, to->index, c, OCT_CUDA_F32),
-                      .k_conv = take_vector(l, OCT_WEIGHT_K_CONV, to->index, c, OCT_CUDA_F32),
-                      .v_conv = take_vector(l, OCT_WEIGHT_V_CONV, to->index, c, OCT_CUDA_F32),
-                      .a_log = take_vector(l, OCT_WEIGHT_A_LOG, to->index, heads, OCT_CUDA_F32),
-                      .dt_bias = take_vector(l, OCT_WEIGHT_DT_BIAS, to->index, c, OCT_CUDA_F32),
+                      .q_conv = take_vector(l, OCT_WEIGHT_Q_CONV, to->index, OCT_CUDA_F32),
+                      .k_conv = take_vector(l, OCT_WEIGHT_K_CONV, to->index, OCT_CUDA_F32),
+                      .v_conv = take_vector(l, OCT_WEIGHT_V_CONV, to->index, OCT_CUDA_F32),
+                      .a_log = take_vector(l, OCT_WEIGHT_A_LOG, to->index, OCT_CUDA_F32),
+                      .dt_bias = take_vector(l, OCT_WEIGHT_DT_BIAS, to->index, OCT_CUDA_F32),
                       .decay_bound = (float)l->m->spec->numerics.decay_bound};
 }
 
@@ -202,72 +170,72 @@ take_kda(const loader *l, oct_cuda_layer *to) {
 /* Gate over up, and down, of one MLP (or of expert `expert` into the place-th matrix). */
 static void
 put_mlp(const loader *l, const oct_cuda_ffn *to, oct_weight_kind gate, guint32 layer,
-        guint32 expert, guint32 place, range inner) {
-  guint64 hidden = to->gate_up.columns, first = (guint64)place * 2 * inner.n * hidden;
+        guint32 expert, guint32 place) {
+  guint64 hidden = to->gate_up.columns, size = to->inner * hidden;
   void *both = (void *)(gsize)to->gate_up.data, *down = (void *)(gsize)to->down.data;
-  put(l, find(l, gate, layer, expert), inner, all_of(hidden), l->type, both, first, hidden);
-  put(l, find(l, gate + 1, layer, expert), inner, all_of(hidden), l->type, both,
-      first + inner.n * hidden, hidden);
-  put(l, find(l, gate + 2, layer, expert), all_of(hidden), inner, l->type, down,
-      (guint64)place * hidden * inner.n, inner.n);
+  put(l, find(l, gate, layer, expert), l->type, both, 2 * place * size, hidden);
+  put(l, find(l, gate + 1, layer, expert), l->type, both, (2 * place + 1) * size, hidden);
+  put(l, find(l, gate + 2, layer, expert), l->type, down, place * size, to->inner);
 }
 
+/* Room for n MLPs as wide as this rank's part of `gate`. */
 static oct_cuda_ffn
-make_ffn(const loader *l, guint64 inner, guint32 n) {
-  guint64 hidden = l->m->spec->hidden;
+make_ffn(const loader *l, const oct_weight *gate, guint32 n) {
+  guint64 hidden = l->m->spec->hidden, inner = part_of(l, gate).rows;
   return (oct_cuda_ffn){.gate_up = matrix(l, 2 * inner, hidden, n),
                         .down = matrix(l, hidden, inner, n),
                         .inner = (guint32)inner};
 }
 
 static void
-take_expert_biases(const loader *l, oct_cuda_layer *to, range inner) {
-  guint64 hidden = l->m->spec->hidden;
+take_expert_biases(const loader *l, oct_cuda_layer *to) {
+  guint64 hidden = l->m->spec->hidden, inner = to->experts.inner;
   if (find(l, OCT_WEIGHT_EXPERT_GATE_BIAS, to->index, to->first_expert) == NULL)
     return;
-  gboolean whole = l->tensor == 0 || inner.n == to->ffn_spec->moe_intermediate;
-  to->gate_up_bias = allocate(l, to->n_experts * 2 * inner.n, l->type);
+  to->gate_up_bias = allocate(l, to->n_experts * 2 * inner, l->type);
   to->down_bias = allocate(l, to->n_experts * hidden, l->type);
   for (guint32 i = 0; i < to->n_experts; i++) {
     guint32 e = to->first_expert + i;
-    guint64 at = (guint64)i * 2 * inner.n;
-    put(l, find(l, OCT_WEIGHT_EXPERT_GATE_BIAS, to->index, e), inner, all_of(1), l->type,
-        to->gate_up_bias, at, 1);
-    put(l, find(l, OCT_WEIGHT_EXPERT_UP_BIAS, to->index, e), inner, all_of(1), l->type,
-        to->gate_up_bias, at + inner.n, 1);
-    if (whole) /* else it stays zero: the sum over ranks has it once */
-      put(l, find(l, OCT_WEIGHT_EXPERT_DOWN_BIAS, to->index, e), all_of(hidden), all_of(1), l->type,
-          to->down_bias, i * hidden, 1);
+    guint64 at = (guint64)i * 2 * inner;
+    put(l, find(l, OCT_WEIGHT_EXPERT_GATE_BIAS, to->index, e), l->type, to->gate_up_bias, at, 1);
+    put(l, find(l, OCT_WEIGHT_EXPERT_UP_BIAS, to->index, e), l->type, to->gate_up_bias, at + inner,
+        1);
+    /* Where this rank has no part it stays zero: the sum over ranks has it once. */
+    put(l, find(l, OCT_WEIGHT_EXPERT_DOWN_BIAS, to->index, e), l->type, to->down_bias, i * hidden,
+        1);
   }
+}
+
+/* The run of experts that this rank has something of. */
+static void
+count_experts(const loader *l, oct_cuda_layer *to) {
+  for (guint32 e = 0; e < to->ffn_spec->n_experts; e++)
+    if (part_of(l, find(l, OCT_WEIGHT_EXPERT_GATE, to->index, e)).rows > 0 && to->n_experts++ == 0)
+      to->first_expert = e;
 }
 
 static void
 take_moe(const loader *l, oct_cuda_layer *to) {
   const oct_ffn_spec *f = to->ffn_spec;
-  gboolean whole = l->r->group->config->parallel.expert_parallel;
-  range experts = whole ? part_of(l, f->n_experts, 1) : all_of(f->n_experts);
-  range inner = whole ? all_of(f->moe_intermediate) : part_of(l, f->moe_intermediate, 1);
-  to->first_expert = (guint32)experts.first;
-  to->n_experts = (guint32)experts.n;
-  to->router = take_all(l, OCT_WEIGHT_ROUTER, to->index);
+  count_experts(l, to);
+  to->router = take(l, OCT_WEIGHT_ROUTER, to->index);
   to->router_bias = take_norm(l, OCT_WEIGHT_ROUTER_BIAS, to->index);
-  to->score_bias =
-      take_vector(l, OCT_WEIGHT_ROUTER_SCORE_BIAS, to->index, all_of(f->n_experts), OCT_CUDA_F32);
-  to->experts = make_ffn(l, inner.n, to->n_experts);
+  to->score_bias = take_vector(l, OCT_WEIGHT_ROUTER_SCORE_BIAS, to->index, OCT_CUDA_F32);
+  to->experts =
+      make_ffn(l, find(l, OCT_WEIGHT_EXPERT_GATE, to->index, to->first_expert), to->n_experts);
   for (guint32 i = 0; i < to->n_experts; i++)
-    put_mlp(l, &to->experts, OCT_WEIGHT_EXPERT_GATE, to->index, to->first_expert + i, i, inner);
-  take_expert_biases(l, to, inner);
+    put_mlp(l, &to->experts, OCT_WEIGHT_EXPERT_GATE, to->index, to->first_expert + i, i);
+  take_expert_biases(l, to);
   if (f->shared_intermediate == 0)
     return;
-  range shared = part_of(l, f->shared_intermediate, 1);
-  to->shared = make_ffn(l, shared.n, 1);
-  put_mlp(l, &to->shared, OCT_WEIGHT_SHARED_GATE, to->index, 0, 0, shared);
+  to->shared = make_ffn(l, find(l, OCT_WEIGHT_SHARED_GATE, to->index, 0), 1);
+  put_mlp(l, &to->shared, OCT_WEIGHT_SHARED_GATE, to->index, 0, 0);
   if (find(l, OCT_WEIGHT_SHARED_SWITCH, to->index, 0) == NULL)
     return;
   /* A vector [hidden, 1] that is a product's one row. */
   to->shared_switch = matrix(l, 1, l->m->spec->hidden, 1);
-  put(l, find(l, OCT_WEIGHT_SHARED_SWITCH, to->index, 0), all_of(l->m->spec->hidden), all_of(1),
-      l->type, (void *)(gsize)to->shared_switch.data, 0, 1);
+  put(l, find(l, OCT_WEIGHT_SHARED_SWITCH, to->index, 0), l->type,
+      (void *)(gsize)to->shared_switch.data, 0, 1);
 }
 
 /* ---------------------------------------------------------------- the model */
@@ -282,14 +250,13 @@ take_layer(const loader *l, oct_cuda_layer *to) {
     take_kda(l, to);
   else
     take_gqa(l, to);
-  to->o_bias = take_sum_bias(l, OCT_WEIGHT_O_BIAS, to->index);
+  to->o_bias = take_norm(l, OCT_WEIGHT_O_BIAS, to->index);
   if (to->ffn_spec->kind != OCT_FFN_DENSE) {
     take_moe(l, to);
     return;
   }
-  range inner = part_of(l, to->ffn_spec->intermediate, 1);
-  to->dense = make_ffn(l, inner.n, 1);
-  put_mlp(l, &to->dense, OCT_WEIGHT_GATE, to->index, 0, 0, inner);
+  to->dense = make_ffn(l, find(l, OCT_WEIGHT_GATE, to->index, 0), 1);
+  put_mlp(l, &to->dense, OCT_WEIGHT_GATE, to->index, 0, 0);
 }
 
 /* The embedding is on the first stage, the head on the last; tied ones are one tensor where both
@@ -299,21 +266,20 @@ take_ends(loader *l) {
   oct_cuda_model *m = l->m;
   const oct_model_spec *spec = m->spec;
   if (l->r->is_first)
-    m->embedding = take_all(l, OCT_WEIGHT_EMBEDDING, 0);
+    m->embedding = take(l, OCT_WEIGHT_EMBEDDING, 0);
   if (!l->r->is_last)
     return;
   m->final_norm = take_norm(l, OCT_WEIGHT_FINAL_NORM, 0);
-  m->head_rows = (spec->vocab + l->n_tensor - 1) / l->n_tensor;
-  if (spec->tied_embeddings && l->n_tensor == 1 && l->r->is_first) {
+  guint32 n_tensor = l->place.parallel->tensor;
+  m->head_rows = (spec->vocab + n_tensor - 1) / n_tensor;
+  if (spec->tied_embeddings && n_tensor == 1 && l->r->is_first) {
     m->head = m->embedding;
     return;
   }
-  const oct_weight *w =
-      find(l, spec->tied_embeddings ? OCT_WEIGHT_EMBEDDING : OCT_WEIGHT_HEAD, 0, 0);
-  guint64 first = MIN((guint64)m->head_rows * l->tensor, spec->vocab);
-  range rows = {first, MIN(m->head_rows, spec->vocab - first)};
+  oct_weight w = *find(l, spec->tied_embeddings ? OCT_WEIGHT_EMBEDDING : OCT_WEIGHT_HEAD, 0, 0);
+  w.kind = OCT_WEIGHT_HEAD;
   m->head = matrix(l, m->head_rows, spec->hidden, 1);
-  put(l, w, rows, all_of(spec->hidden), l->type, (void *)(gsize)m->head.data, 0, spec->hidden);
+  put(l, &w, l->type, (void *)(gsize)m->head.data, 0, spec->hidden);
 }
 
 /* Cosines and sines of every position. */
@@ -364,8 +330,7 @@ oct_cuda_model_load(oct_cuda_model *m, oct_cuda_rank *r, const oct_cuda_source *
               .r = r,
               .map = source->map,
               .type = oct_cuda_rank_type(r),
-              .tensor = r->tensor,
-              .n_tensor = r->group->n_tensor};
+              .place = oct_cuda_place_of(source->spec, &r->group->config->parallel, r->index)};
   m->glu = oct_arithmetic_glu(m->spec);
   m->latent_scale = oct_arithmetic_latent_scale(m->spec);
   m->latent_eps = oct_arithmetic_latent_eps(m->spec);
