@@ -176,7 +176,7 @@ tell_inputs(const expert_loop *loop, gboolean down) {
 }
 
 void
-oct_forward_experts(oct_cpu_forward *f, guint32 layer) {
+oct_forward_routed(oct_cpu_forward *f, guint32 layer, const float *x) {
   const oct_cpu_layer *l = &f->model->layers[layer];
   const oct_forward_room *r = &f->room;
   expert_loop loop = {.f = f, .l = l};
@@ -184,8 +184,7 @@ oct_forward_experts(oct_cpu_forward *f, guint32 layer) {
       f, &l->matrices[OCT_WEIGHT_ROUTER], l->vectors[OCT_WEIGHT_ROUTER_BIAS], r->normed, r->logits);
   oct_forward_products(f, &router, 1);
   oct_team_run(f->team, route_item, &loop, f->m);
-  gboolean latent = l->ffn->kind == OCT_FFN_LATENT_MOE;
-  sort_pairs(f, l, layer, latent ? project_latent(f, l) : r->normed);
+  sort_pairs(f, l, layer, x);
   /* The experts that have pairs, listed over the chosen ones, which are not needed any more. */
   loop.used = r->experts;
   for (guint32 e = 0; e < l->ffn->n_experts; e++)
@@ -198,13 +197,26 @@ oct_forward_experts(oct_cpu_forward *f, guint32 layer) {
   loop.blocks = (oct_cpu_model_expert_width(f->model, l) + OCT_FORWARD_ROWS - 1) / OCT_FORWARD_ROWS;
   oct_team_run(f->team, expert_down_item, &loop, loop.n_used * loop.blocks);
   oct_team_run(f->team, add_pairs_item, &loop, f->m);
-  if (latent)
-    add_latent(f, l);
+}
+
+void
+oct_forward_shared(oct_cpu_forward *f, guint32 layer) {
+  const oct_cpu_layer *l = &f->model->layers[layer];
   if (l->ffn->shared_intermediate == 0)
     return;
   oct_mlp shared = oct_cpu_model_shared(f->model, l);
   const float *gate = l->vectors[OCT_WEIGHT_SHARED_SWITCH];
-  oct_forward_dense(f, &shared, gate == NULL ? r->x : NULL);
+  oct_forward_dense(f, &shared, gate == NULL ? f->room.x : NULL);
   if (gate != NULL)
-    add_switched(f, gate, r->mixed);
+    add_switched(f, gate, f->room.mixed);
+}
+
+void
+oct_forward_experts(oct_cpu_forward *f, guint32 layer) {
+  const oct_cpu_layer *l = &f->model->layers[layer];
+  gboolean latent = l->ffn->kind == OCT_FFN_LATENT_MOE;
+  oct_forward_routed(f, layer, latent ? project_latent(f, l) : f->room.normed);
+  if (latent)
+    add_latent(f, l);
+  oct_forward_shared(f, layer);
 }

@@ -41,6 +41,8 @@ struct oct_cpu_forward {
   guint32 **counts; /* [layers]: experts used, NULL for dense layers */
   oct_cpu_forward_watch watch;
   void *watch_user;
+  oct_cpu_forward_part attention, feed;
+  void *parts_user;
   oct_cpu_forward_inputs inputs;
   void *inputs_user;
   /* The tile being run. */
@@ -77,6 +79,12 @@ void oct_forward_delta(oct_cpu_forward *f, guint32 layer);
 /* Feed-forward of one layer: from room.normed, added to room.x. */
 void oct_forward_dense(oct_cpu_forward *f, const oct_mlp *mlp, float *add_to);
 void oct_forward_experts(oct_cpu_forward *f, guint32 layer);
+/* Its parts: routing by room.normed; routed experts of x[m, width that they work on], whose sum is
+ * added to room.x, or is in room.latent; shared experts. */
+void oct_forward_routed(oct_cpu_forward *f, guint32 layer, const float *x);
+void oct_forward_shared(oct_cpu_forward *f, guint32 layer);
+/* Attention of whichever kind the layer has. */
+void oct_forward_attend(oct_cpu_forward *f, guint32 layer);
 
 /* Floats of scratch per thread that the parts need. */
 gsize oct_forward_attention_scratch(const oct_cpu_forward *f);

@@ -188,6 +188,35 @@ begin_block(oct_cpu_forward *f) {
 
 /* ---------------------------------------------------------------- layers */
 
+void
+oct_forward_attend(oct_cpu_forward *f, guint32 layer) {
+  oct_attention_kind kind = f->model->layers[layer].attention->kind;
+  if (kind == OCT_ATTENTION_MLA)
+    oct_forward_latent(f, layer);
+  else if (kind == OCT_ATTENTION_KDA)
+    oct_forward_delta(f, layer);
+  else
+    oct_forward_attention(f, layer);
+}
+
+static void
+attend_here(void *user, oct_cpu_forward *f, guint32 layer) {
+  (void)user;
+  oct_forward_attend(f, layer);
+}
+
+static void
+feed_here(void *user, oct_cpu_forward *f, guint32 layer) {
+  const oct_cpu_layer *l = &f->model->layers[layer];
+  (void)user;
+  if (l->ffn->kind == OCT_FFN_DENSE) {
+    oct_mlp mlp = oct_cpu_model_dense(f->model, l);
+    oct_forward_dense(f, &mlp, f->room.x);
+  } else {
+    oct_forward_experts(f, layer);
+  }
+}
+
 static void
 run_layer(oct_cpu_forward *f, guint32 layer) {
   const oct_cpu_layer *l = &f->model->layers[layer];
@@ -199,20 +228,10 @@ run_layer(oct_cpu_forward *f, guint32 layer) {
                    f->room.normed);
   if (block > 0 && layer % block == 0)
     begin_block(f);
-  if (l->attention->kind == OCT_ATTENTION_MLA)
-    oct_forward_latent(f, layer);
-  else if (l->attention->kind == OCT_ATTENTION_KDA)
-    oct_forward_delta(f, layer);
-  else
-    oct_forward_attention(f, layer);
+  f->attention(f->parts_user, f, layer);
   stream = read_stream(f, l->vectors[OCT_WEIGHT_FFN_RES_NORM], l->vectors[OCT_WEIGHT_FFN_RES_PROJ]);
   oct_forward_norm(f, stream, l->vectors[OCT_WEIGHT_FFN_NORM], hidden, hidden, eps, f->room.normed);
-  if (l->ffn->kind == OCT_FFN_DENSE) {
-    oct_mlp mlp = oct_cpu_model_dense(f->model, l);
-    oct_forward_dense(f, &mlp, f->room.x);
-  } else {
-    oct_forward_experts(f, layer);
-  }
+  f->feed(f->parts_user, f, layer);
 }
 
 static void
@@ -394,6 +413,7 @@ oct_cpu_forward_new(const oct_cpu_forward_options *options, GError **error) {
   f->model = options->model;
   f->memory = options->memory;
   f->team = options->team;
+  oct_cpu_forward_set_parts(f, attend_here, feed_here, NULL);
   f->tile = MIN(options->max_tokens, OCT_FORWARD_TILE);
   f->owned = g_ptr_array_new_with_free_func(g_free);
   if (!make_room(f, error))
@@ -440,4 +460,12 @@ void
 oct_cpu_forward_set_inputs(oct_cpu_forward *f, oct_cpu_forward_inputs fn, void *user) {
   f->inputs = fn;
   f->inputs_user = user;
+}
+
+void
+oct_cpu_forward_set_parts(oct_cpu_forward *f, oct_cpu_forward_part attention,
+                          oct_cpu_forward_part feed, void *user) {
+  f->attention = attention;
+  f->feed = feed;
+  f->parts_user = user;
 }

@@ -73,4 +73,10 @@ typedef void (*oct_cpu_forward_watch)(void *user, guint32 layer, guint32 first, 
                                       const float *x);
 void oct_cpu_forward_set_watch(oct_cpu_forward *forward, oct_cpu_forward_watch watch, void *user);
 
+/* For tests of how a layer is divided over ranks: in place of a layer's attention, or of its
+ * feed-forward, which read room.normed of the tile and add to room.x (forward-internal.h). */
+typedef void (*oct_cpu_forward_part)(void *user, oct_cpu_forward *forward, guint32 layer);
+void oct_cpu_forward_set_parts(oct_cpu_forward *forward, oct_cpu_forward_part attention,
+                               oct_cpu_forward_part feed, void *user);
+
 #endif
