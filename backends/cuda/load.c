@@ -12,7 +12,7 @@ typedef struct loader {
   const oct_weight_map *map;
   oct_cuda_upload *upload;
   oct_cuda_type type;
-  oct_cuda_place place;
+  oct_cuda_share place;
 } loader;
 
 /* ---------------------------------------------------------------- pieces */
@@ -34,9 +34,9 @@ matrix(const loader *l, guint64 rows, guint64 columns, guint32 n) {
                            .data = allocate(l, rows * columns * n, l->type)};
 }
 
-static oct_cuda_part
+static oct_cuda_piece
 part_of(const loader *l, const oct_weight *w) {
-  return oct_cuda_part_of(&l->place, w->kind, w->layer, w->expert, w->rows, w->columns);
+  return oct_cuda_piece_of(&l->place, w->kind, w->layer, w->expert, w->rows, w->columns);
 }
 
 /* This rank's part of a weight to element `at` of `out`, whose rows are `pitch` apart. */
@@ -44,7 +44,7 @@ static void
 put(const loader *l, const oct_weight *w, oct_cuda_type type, void *out, guint64 at, gsize pitch) {
   if (l->r->failed || w == NULL || out == NULL)
     return;
-  oct_cuda_part part = part_of(l, w);
+  oct_cuda_piece part = part_of(l, w);
   const oct_cuda_slice slice = {.weight = w,
                                 .row = part.row,
                                 .rows = part.rows,
@@ -65,7 +65,7 @@ find(const loader *l, oct_weight_kind kind, guint32 layer, guint32 expert) {
 static oct_cuda_matrix
 take(const loader *l, oct_weight_kind kind, guint32 layer) {
   const oct_weight *w = find(l, kind, layer, 0);
-  oct_cuda_part part = w != NULL ? part_of(l, w) : (oct_cuda_part){0};
+  oct_cuda_piece part = w != NULL ? part_of(l, w) : (oct_cuda_piece){0};
   if (part.rows == 0)
     return (oct_cuda_matrix){0};
   oct_cuda_matrix m = matrix(l, part.rows, part.columns, 1);
@@ -77,7 +77,7 @@ take(const loader *l, oct_weight_kind kind, guint32 layer) {
 static void *
 take_vector(const loader *l, oct_weight_kind kind, guint32 layer, oct_cuda_type type) {
   const oct_weight *w = find(l, kind, layer, 0);
-  oct_cuda_part part = w != NULL ? part_of(l, w) : (oct_cuda_part){0};
+  oct_cuda_piece part = w != NULL ? part_of(l, w) : (oct_cuda_piece){0};
   if (part.rows == 0)
     return NULL;
   void *out = allocate(l, part.rows * part.columns, type);
@@ -330,7 +330,7 @@ oct_cuda_model_load(oct_cuda_model *m, oct_cuda_rank *r, const oct_cuda_source *
               .r = r,
               .map = source->map,
               .type = oct_cuda_rank_type(r),
-              .place = oct_cuda_place_of(source->spec, &r->group->config->parallel, r->index)};
+              .place = oct_cuda_share_of(source->spec, &r->group->config->parallel, r->index)};
   m->glu = oct_arithmetic_glu(m->spec);
   m->latent_scale = oct_arithmetic_latent_scale(m->spec);
   m->latent_eps = oct_arithmetic_latent_eps(m->spec);

@@ -55,10 +55,10 @@ static const guint8 splits[OCT_WEIGHT_KINDS] = {
     [OCT_WEIGHT_EXPERT_DOWN_BIAS] = EXPERT_FIRST,
 };
 
-oct_cuda_place
-oct_cuda_place_of(const oct_model_spec *spec, const oct_parallel *parallel, guint32 index) {
+oct_cuda_share
+oct_cuda_share_of(const oct_model_spec *spec, const oct_parallel *parallel, guint32 index) {
   oct_assert(index < oct_parallel_world(parallel));
-  return (oct_cuda_place){.spec = spec,
+  return (oct_cuda_share){.spec = spec,
                           .parallel = parallel,
                           .stage = index / (parallel->data * parallel->tensor),
                           .domain = index / parallel->tensor % parallel->data,
@@ -82,7 +82,7 @@ equal_part(guint64 n, guint64 units, guint32 rank, guint32 ranks) {
 }
 
 static guint64
-units_of(const oct_cuda_place *p, guint32 layer, split how) {
+units_of(const oct_cuda_share *p, guint32 layer, split how) {
   const oct_attention_spec *a = &p->spec->attention[p->spec->layers[layer].attention];
   gboolean few = how == KV_ROWS && a->kind != OCT_ATTENTION_KDA && a->kind != OCT_ATTENTION_MLA;
   return few ? a->n_kv_heads : a->n_heads;
@@ -90,7 +90,7 @@ units_of(const oct_cuda_place *p, guint32 layer, split how) {
 
 /* A stage's layers; of what is before and after them, the first and the last stage. */
 static gboolean
-is_here(const oct_cuda_place *p, oct_weight_kind kind, guint32 layer) {
+is_here(const oct_cuda_share *p, oct_weight_kind kind, guint32 layer) {
   guint32 first, n;
   if (kind == OCT_WEIGHT_EMBEDDING)
     return p->stage == 0;
@@ -102,7 +102,7 @@ is_here(const oct_cuda_place *p, oct_weight_kind kind, guint32 layer) {
 
 /* Whole experts: over all ranks of the stage. */
 static gboolean
-has_expert(const oct_cuda_place *p, guint32 layer, guint32 expert) {
+has_expert(const oct_cuda_share *p, guint32 layer, guint32 expert) {
   guint32 n = p->spec->ffn[p->spec->layers[layer].ffn].n_experts;
   guint32 ranks = p->parallel->tensor * p->parallel->data;
   range mine = equal_part(n, n, p->domain * p->parallel->tensor + p->tensor, ranks);
@@ -110,16 +110,16 @@ has_expert(const oct_cuda_place *p, guint32 layer, guint32 expert) {
 }
 
 static range
-vocabulary_part(const oct_cuda_place *p, guint64 rows) {
+vocabulary_part(const oct_cuda_share *p, guint64 rows) {
   guint64 each = (rows + p->parallel->tensor - 1) / p->parallel->tensor;
   guint64 first = MIN(each * p->tensor, rows);
   return (range){first, MIN(each, rows - first)};
 }
 
-static oct_cuda_part
-expert_part(const oct_cuda_place *p, split how, guint32 layer, guint32 expert, guint64 rows,
+static oct_cuda_piece
+expert_part(const oct_cuda_share *p, split how, guint32 layer, guint32 expert, guint64 rows,
             guint64 columns) {
-  oct_cuda_part none = {0}, all = {0, rows, 0, columns};
+  oct_cuda_piece none = {0}, all = {0, rows, 0, columns};
   guint32 ranks = p->parallel->tensor;
   if (p->parallel->expert_parallel)
     return has_expert(p, layer, expert) ? all : none;
@@ -128,18 +128,18 @@ expert_part(const oct_cuda_place *p, split how, guint32 layer, guint32 expert, g
   gboolean by_rows = how == EXPERT_ROWS;
   guint64 n = by_rows ? rows : columns;
   range r = equal_part(n, n, p->tensor, ranks);
-  return by_rows ? (oct_cuda_part){r.first, r.n, 0, columns}
-                 : (oct_cuda_part){0, rows, r.first, r.n};
+  return by_rows ? (oct_cuda_piece){r.first, r.n, 0, columns}
+                 : (oct_cuda_piece){0, rows, r.first, r.n};
 }
 
-oct_cuda_part
-oct_cuda_part_of(const oct_cuda_place *p, oct_weight_kind kind, guint32 layer, guint32 expert,
-                 guint64 rows, guint64 columns) {
+oct_cuda_piece
+oct_cuda_piece_of(const oct_cuda_share *p, oct_weight_kind kind, guint32 layer, guint32 expert,
+                  guint64 rows, guint64 columns) {
   split how = (split)splits[kind];
   guint32 rank = p->tensor, ranks = p->parallel->tensor;
   range r = {0, rows}, c = {0, columns};
   if (!is_here(p, kind, layer))
-    return (oct_cuda_part){0};
+    return (oct_cuda_piece){0};
   switch (how) {
   case WHOLE:
     break;
@@ -169,11 +169,11 @@ oct_cuda_part_of(const oct_cuda_place *p, oct_weight_kind kind, guint32 layer, g
   case EXPERT_FIRST:
     return expert_part(p, how, layer, expert, rows, columns);
   }
-  return r.n > 0 ? (oct_cuda_part){r.first, r.n, c.first, c.n} : (oct_cuda_part){0};
+  return r.n > 0 ? (oct_cuda_piece){r.first, r.n, c.first, c.n} : (oct_cuda_piece){0};
 }
 
 guint32
-oct_cuda_part_copies(const oct_cuda_place *p, oct_weight_kind kind, guint32 layer) {
+oct_cuda_piece_copies(const oct_cuda_share *p, oct_weight_kind kind, guint32 layer) {
   guint32 tensor = p->parallel->tensor, data = p->parallel->data;
   split how = (split)splits[kind];
   if (how == WHOLE)
@@ -196,7 +196,7 @@ groups_of(guint64 first, guint64 n, guint64 group) {
 
 /* Four bits a code: columns in words of eight, or rows of AWQ's words. */
 static guint64
-int4_bytes(const oct_weight *w, const oct_cuda_part *p) {
+int4_bytes(const oct_weight *w, const oct_cuda_piece *p) {
   guint64 words = w->layout == OCT_LAYOUT_AWQ ? p->columns * groups_of(p->row, p->rows, 8)
                                               : p->rows * groups_of(p->column, p->columns, 8);
   guint64 groups = groups_of(p->column, p->columns, w->group);
@@ -208,7 +208,7 @@ int4_bytes(const oct_weight *w, const oct_cuda_part *p) {
 }
 
 guint64
-oct_cuda_part_bytes(const oct_weight *w, const oct_cuda_part *p) {
+oct_cuda_piece_bytes(const oct_weight *w, const oct_cuda_piece *p) {
   if (p->rows == 0)
     return 0;
   const oct_stored_info *info = oct_stored_get(w->type);

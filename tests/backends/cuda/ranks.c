@@ -9,7 +9,7 @@
 #define BLOCK 16
 
 typedef struct rank {
-  oct_cuda_place place;
+  oct_cuda_share place;
   oct_model_spec spec; /* its share of the widths */
   oct_cpu_model model;
   oct_cpu_memory *memory;
@@ -41,7 +41,7 @@ own(rank *r, gsize floats) {
 
 /* A part of a weight, as float32. */
 static float *
-read_part(rank *r, const oct_weight *w, const oct_cuda_part *part) {
+read_part(rank *r, const oct_weight *w, const oct_cuda_piece *part) {
   float *out = own(r, part->rows * part->columns);
   g_autofree float *rows = g_new(float, part->rows * w->columns);
   oct_weight_read(w, part->row, part->rows, rows);
@@ -53,7 +53,7 @@ read_part(rank *r, const oct_weight *w, const oct_cuda_part *part) {
 }
 
 static oct_matrix
-matrix_of(const oct_cuda_part *part, const float *data) {
+matrix_of(const oct_cuda_piece *part, const float *data) {
   return (oct_matrix){.format = OCT_MATRIX_F32,
                       .rows = (guint32)part->rows,
                       .columns = (guint32)part->columns,
@@ -75,12 +75,12 @@ make_experts(rank *r, oct_cpu_layer *l) {
     g_ptr_array_add(r->model.owned, (void *)*biases[i]);
     for (guint32 e = 0; e < n; e++)
       (*matrices[i])[e] =
-          matrix_of(&(oct_cuda_part){0, i < 2 ? inner : width, 0, i < 2 ? width : inner}, zeros);
+          matrix_of(&(oct_cuda_piece){0, i < 2 ? inner : width, 0, i < 2 ? width : inner}, zeros);
   }
 }
 
 static void
-take_expert(rank *r, oct_cpu_layer *l, const oct_weight *w, const oct_cuda_part *part,
+take_expert(rank *r, oct_cpu_layer *l, const oct_weight *w, const oct_cuda_piece *part,
             const float *data) {
   oct_matrix *matrices[] = {l->experts.gate, l->experts.up, l->experts.down};
   const float **biases[] = {l->experts.gate_bias, l->experts.up_bias, l->experts.down_bias};
@@ -104,7 +104,8 @@ is_vector(const oct_weight *w) {
 static void
 take(rank *r, const oct_weight *w, oct_weight_kind kind) {
   oct_cpu_layer *l = &r->model.layers[w->layer];
-  oct_cuda_part part = oct_cuda_part_of(&r->place, kind, w->layer, w->expert, w->rows, w->columns);
+  oct_cuda_piece part =
+      oct_cuda_piece_of(&r->place, kind, w->layer, w->expert, w->rows, w->columns);
   if (part.rows == 0)
     return;
   g_assert_cmpuint(part.row + part.rows, <=, w->rows);
@@ -186,7 +187,7 @@ forward_of(ranks *s, const oct_cpu_model *model, guint32 context, oct_cpu_memory
 static void
 open_rank(ranks *s, guint32 index, guint32 context) {
   rank *r = &s->all[index];
-  r->place = oct_cuda_place_of(s->spec, s->parallel, index);
+  r->place = oct_cuda_share_of(s->spec, s->parallel, index);
   share_spec(r, s->spec, s->parallel);
   make_layers(r, s->whole);
   for (guint i = 0; i < oct_weight_map_n(s->whole->map); i++) {
@@ -252,7 +253,8 @@ feed_latent(const ranks *s, oct_cpu_forward *f, rank *r, guint32 layer) {
   const oct_cpu_layer *l = &r->model.layers[layer];
   guint32 latent = l->ffn->latent, hidden = s->spec->hidden;
   const oct_matrix *up = &l->matrices[OCT_WEIGHT_LATENT_UP];
-  oct_cuda_part part = oct_cuda_part_of(&r->place, OCT_WEIGHT_LATENT_UP, layer, 0, hidden, latent);
+  oct_cuda_piece part =
+      oct_cuda_piece_of(&r->place, OCT_WEIGHT_LATENT_UP, layer, 0, hidden, latent);
   g_autofree float *sum = g_memdup2(s->sum, (gsize)f->m * latent * sizeof *sum);
   g_autofree float *scratch = g_new(float, OCT_REF_MATMUL_ROWS *latent);
   if (l->ffn->latent_norm)

@@ -263,12 +263,13 @@ add_weight(const oct_model_spec *spec, const oct_parallel *parallel, const oct_w
   guint32 n = oct_parallel_world(parallel), copies = 0, seen = 0;
   guint64 end = 0, bytes = 0, shared = 0, all = rows_of(spec, w);
   while (end < (all == w->rows ? w->rows * w->columns : all)) {
-    oct_cuda_part here = {0};
+    oct_cuda_piece here = {0};
     guint64 next = G_MAXUINT64;
     guint32 holders = 0;
     for (guint32 i = 0; i < n; i++) {
-      oct_cuda_place place = oct_cuda_place_of(spec, parallel, i);
-      oct_cuda_part part = oct_cuda_part_of(&place, kind, w->layer, w->expert, w->rows, w->columns);
+      oct_cuda_share place = oct_cuda_share_of(spec, parallel, i);
+      oct_cuda_piece part =
+          oct_cuda_piece_of(&place, kind, w->layer, w->expert, w->rows, w->columns);
       if (part.rows == 0)
         continue;
       gboolean by_rows = part.columns == w->columns;
@@ -279,9 +280,9 @@ add_weight(const oct_model_spec *spec, const oct_parallel *parallel, const oct_w
       here = part;
       next = first + part.rows * part.columns;
       holders++;
-      copies = oct_cuda_part_copies(&place, kind, w->layer);
-      bytes += oct_cuda_part_bytes(w, &part);
-      per_rank[i] += oct_cuda_part_bytes(w, &part);
+      copies = oct_cuda_piece_copies(&place, kind, w->layer);
+      bytes += oct_cuda_piece_bytes(w, &part);
+      per_rank[i] += oct_cuda_piece_bytes(w, &part);
     }
     g_assert_cmpuint(holders, ==, copies);
     gboolean by_rows = here.columns == w->columns;
