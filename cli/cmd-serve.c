@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "backends/registry.h"
+#include "cli/gpu-health.h"
 #include "cli/cli.h"
 #include "cli/serve-loop.h"
 #include "cli/serve-model.h"
@@ -241,11 +242,18 @@ start_service(serving *s, GError **error) {
   return s->service != NULL && oct_service_start(s->service, error);
 }
 
+static gboolean
+uses_gpus(const serving *s) {
+  return strstr(s->model.world_text, "cuda") != NULL;
+}
+
 static void
 write_metrics(void *user, GString *out) {
   const serving *s = user;
   oct_http_server_write_metrics(s->server, out);
   oct_serve_output_write_metrics(s->output, out);
+  if (uses_gpus(s))
+    oct_gpu_health_write_metrics(out);
 }
 
 static gboolean
@@ -360,6 +368,9 @@ start(serving *s, GError **error) {
   tell(s, "backend", s->model.world_text);
   if (!start_service(s, error) || !make_api(s, error) || !start_server(s, error))
     return FALSE;
+  /* Behind the start of the workers: what the driver's library holds is this process's. */
+  if (uses_gpus(s))
+    oct_gpu_health_tell(say, s);
   tell(s, "server", "listens");
   return TRUE;
 }

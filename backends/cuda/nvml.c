@@ -12,6 +12,41 @@ typedef struct temperature_request {
   gint32 celsius;
 } temperature_request;
 
+typedef struct pci_info {
+  char old_bus_id[16];
+  guint32 domain, bus, device, id, subsystem_id;
+  char bus_id[32];
+} pci_info;
+
+typedef struct memory_info {
+  unsigned long long total, free, used;
+} memory_info;
+
+typedef struct utilisation {
+  guint32 gpu, memory;
+} utilisation;
+
+typedef struct event {
+  device device;
+  unsigned long long kind, data;
+  guint32 gpu_instance, compute_instance;
+} event;
+
+typedef struct field_value {
+  guint32 field, scope;
+  long long timestamp, latency_us;
+  guint32 type, result;
+  union {
+    double number;
+    guint32 whole;
+    unsigned long long wide;
+  } value;
+} field_value;
+
+#define FIELD_MEMORY_TEMPERATURE 82
+#define EVENT_XID                0x8ull
+#define GPUS_MAX                 64
+
 typedef struct library {
   gint (*init)(void);
   gint (*by_bus)(const char *bus, device *out);
@@ -23,8 +58,33 @@ typedef struct library {
   gint (*ecc)(device d, gint kind, gint counter, unsigned long long *count);
   gint (*link)(device d, guint32 link, gint *active);
   gint (*ancestor)(device a, device b, gint *level);
+  gint (*count)(guint32 *n);
+  gint (*by_index)(guint32 index, device *out);
+  gint (*name)(device d, char *text, guint32 size);
+  gint (*uuid)(device d, char *text, guint32 size);
+  gint (*bus)(device d, pci_info *info);
+  gint (*rows)(device d, guint32 *corrected, guint32 *uncorrected, guint32 *pending,
+               guint32 *failed);
+  gint (*memory)(device d, memory_info *info);
+  gint (*busy)(device d, utilisation *rates);
+  gint (*energy)(device d, unsigned long long *mj);
+  gint (*fields)(device d, gint n, field_value *values);
+  gint (*new_events)(void **set);
+  gint (*watch)(device d, unsigned long long kinds, void *set);
+  gint (*wait)(void *set, event *data, guint32 timeout_ms);
   gboolean there;
+  /* Errors that the driver reports come as events: who looks takes what has come. */
+  void *events; /* NULL: it tells nothing */
 } library;
+
+typedef struct errors {
+  device device;
+  guint32 last, n;
+} errors;
+
+static GMutex lock; /* of what follows */
+static errors seen[GPUS_MAX];
+static guint n_seen;
 
 enum { CLOCK_SM = 1, CLOCK_MEMORY = 2, ECC_CORRECTED = 0, ECC_UNCORRECTED = 1, ECC_VOLATILE = 0 };
 
@@ -32,6 +92,19 @@ static void
 take(void *handle, const char *name, void *field) {
   void *function = dlsym(handle, name);
   memcpy(field, &function, sizeof function);
+}
+
+/* Every GPU's, from here on. */
+static void
+watch_errors(library *l) {
+  guint32 n = 0;
+  device d;
+  if (l->count == NULL || l->by_index == NULL || l->new_events == NULL || l->watch == NULL ||
+      l->wait == NULL || l->count(&n) != 0 || l->new_events(&l->events) != 0)
+    return;
+  for (guint32 i = 0; i < MIN(n, GPUS_MAX); i++)
+    if (l->by_index(i, &d) == 0 && l->watch(d, EVENT_XID, l->events) == 0)
+      seen[n_seen++].device = d;
 }
 
 static const library *
@@ -51,7 +124,22 @@ get(void) {
       take(handle, "nvmlDeviceGetTotalEccErrors", &l.ecc);
       take(handle, "nvmlDeviceGetNvLinkState", &l.link);
       take(handle, "nvmlDeviceGetTopologyCommonAncestor", &l.ancestor);
+      take(handle, "nvmlDeviceGetCount_v2", &l.count);
+      take(handle, "nvmlDeviceGetHandleByIndex_v2", &l.by_index);
+      take(handle, "nvmlDeviceGetName", &l.name);
+      take(handle, "nvmlDeviceGetUUID", &l.uuid);
+      take(handle, "nvmlDeviceGetPciInfo_v3", &l.bus);
+      take(handle, "nvmlDeviceGetRemappedRows", &l.rows);
+      take(handle, "nvmlDeviceGetMemoryInfo", &l.memory);
+      take(handle, "nvmlDeviceGetUtilizationRates", &l.busy);
+      take(handle, "nvmlDeviceGetTotalEnergyConsumption", &l.energy);
+      take(handle, "nvmlDeviceGetFieldValues", &l.fields);
+      take(handle, "nvmlEventSetCreate", &l.new_events);
+      take(handle, "nvmlDeviceRegisterEvents", &l.watch);
+      take(handle, "nvmlEventSetWait_v2", &l.wait);
       l.there = l.init != NULL && l.by_bus != NULL && l.init() == 0;
+      if (l.there)
+        watch_errors(&l);
     }
     g_once_init_leave(&once, 1);
   }
@@ -82,24 +170,87 @@ celsius_of(const library *l, device d) {
   return OCT_NVML_UNKNOWN;
 }
 
-static guint32
-links_of(const library *l, device d) {
-  guint32 n = 0, told = 0;
-  for (guint32 i = 0; l->link != NULL && i < OCT_NVML_LINKS; i++) {
-    gint active;
-    if (l->link(d, i, &active) != 0)
-      break;
-    told++;
-    n += active != 0;
+static void
+links_of(const library *l, device d, oct_nvml_health *health) {
+  gint active;
+  guint32 n = 0, up = 0;
+  for (; l->link != NULL && n < OCT_NVML_LINKS && l->link(d, n, &active) == 0; n++)
+    up += active != 0;
+  if (n == 0)
+    return;
+  health->links = n;
+  health->links_active = up;
+}
+
+static void
+memory_of(const library *l, device d, oct_nvml_health *health) {
+  memory_info info;
+  guint32 pending;
+  field_value value = {.field = FIELD_MEMORY_TEMPERATURE};
+  if (l->memory != NULL && l->memory(d, &info) == 0) {
+    health->used_mib = (guint32)(info.used >> 20);
+    health->free_mib = (guint32)(info.free >> 20);
   }
-  return told > 0 ? n : OCT_NVML_UNKNOWN;
+  if (l->rows == NULL || l->rows(d, &health->corrected_rows, &health->uncorrected_rows, &pending,
+                                 &health->remap_failed) != 0)
+    health->corrected_rows = health->uncorrected_rows = health->remap_failed = OCT_NVML_UNKNOWN;
+  if (l->fields != NULL && l->fields(d, 1, &value) == 0 && value.result == 0)
+    health->memory_temperature = value.value.whole;
+}
+
+/* What has come since anybody looked. */
+static void
+errors_seen(const library *l, device d, oct_nvml_health *health) {
+  event e;
+  if (l->events == NULL)
+    return;
+  g_mutex_lock(&lock);
+  while (l->wait(l->events, &e, 0) == 0)
+    for (guint i = 0; i < n_seen; i++)
+      if (seen[i].device == e.device && e.kind == EVENT_XID) {
+        seen[i].last = (guint32)e.data;
+        seen[i].n++;
+      }
+  for (guint i = 0; i < n_seen; i++)
+    if (seen[i].device == d) {
+      health->xid = seen[i].last;
+      health->xids = seen[i].n;
+    }
+  g_mutex_unlock(&lock);
+}
+
+guint32
+oct_nvml_count(void) {
+  const library *l = get();
+  guint32 n = 0;
+  return l->there && l->count != NULL && l->count(&n) == 0 ? n : 0;
+}
+
+gboolean
+oct_nvml_identity_read(guint32 index, oct_nvml_identity *identity) {
+  const library *l = get();
+  device d;
+  pci_info info;
+  memset(identity, 0, sizeof *identity);
+  if (!l->there || l->by_index == NULL || l->by_index(index, &d) != 0)
+    return FALSE;
+  if (l->name != NULL)
+    (void)l->name(d, identity->name, sizeof identity->name);
+  if (l->uuid != NULL)
+    (void)l->uuid(d, identity->uuid, sizeof identity->uuid);
+  /* As CUDA writes it. */
+  if (l->bus != NULL && l->bus(d, &info) == 0)
+    (void)g_snprintf(identity->bus_id, sizeof identity->bus_id, "%04x:%02x:%02x.0", info.domain,
+                     info.bus, info.device);
+  return TRUE;
 }
 
 gboolean
 oct_nvml_health_read(const char *bus_id, oct_nvml_health *health) {
   const library *l = get();
   device d;
-  unsigned long long reasons;
+  unsigned long long reasons, energy;
+  utilisation rates;
   memset(health, 0xff, sizeof *health);
   if (!find(l, bus_id, &d))
     return FALSE;
@@ -114,7 +265,14 @@ oct_nvml_health_read(const char *bus_id, oct_nvml_health *health) {
   health->temperature = celsius_of(l, d);
   health->corrected_errors = errors_of(l, d, ECC_CORRECTED);
   health->uncorrected_errors = errors_of(l, d, ECC_UNCORRECTED);
-  health->links_active = links_of(l, d);
+  links_of(l, d, health);
+  memory_of(l, d, health);
+  errors_seen(l, d, health);
+  if (l->busy != NULL && l->busy(d, &rates) == 0)
+    health->busy_percent = rates.gpu;
+  if (l->energy == NULL || l->energy(d, &energy) != 0)
+    energy = G_MAXUINT64;
+  health->energy_mj = energy;
   return TRUE;
 }
 

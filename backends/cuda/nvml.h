@@ -23,13 +23,25 @@ enum {
 
 typedef struct oct_nvml_health {
   guint32 sm_mhz, memory_mhz;
-  guint32 temperature;      /* degrees C */
-  guint32 power_mw;         /* drawn */
-  guint32 throttle;         /* OCT_NVML_… bits */
-  guint32 corrected_errors; /* ECC, since the driver was loaded */
+  guint32 temperature, memory_temperature; /* degrees C */
+  guint32 power_mw;                        /* drawn */
+  guint32 throttle;                        /* OCT_NVML_… bits */
+  guint32 corrected_errors;                /* ECC, since the driver was loaded */
   guint32 uncorrected_errors;
-  guint32 links_active; /* NVLinks that are up */
+  guint32 corrected_rows, uncorrected_rows; /* of memory, that were remapped */
+  guint32 remap_failed;                     /* 1: a row could not be */
+  guint32 links, links_active;              /* NVLinks; those that are up */
+  guint32 busy_percent;                     /* time that a kernel ran */
+  guint32 used_mib, free_mib;               /* memory */
+  guint32 xid;  /* the last error that the driver reported since the library was loaded; 0: none */
+  guint32 xids; /* how many */
+  guint64 energy_mj; /* since the driver was loaded; G_MAXUINT64: unknown */
 } oct_nvml_health;
+
+/* What does not change. */
+typedef struct oct_nvml_identity {
+  char name[96], uuid[96], bus_id[32]; /* "" where it is unknown */
+} oct_nvml_identity;
 
 /* How two GPUs are joined, the nearer the smaller. */
 typedef enum oct_nvml_path {
@@ -45,6 +57,9 @@ typedef enum oct_nvml_path {
 /* By the bus id that CUDA gives ("0000:1b:00.0"). Any thread; 0.1 to 4 us per figure. FALSE: the
  * library or the GPU is not there, and all fields are unknown. */
 gboolean oct_nvml_health_read(const char *bus_id, oct_nvml_health *health);
+/* GPUs that the driver has, by its own order; 0 without the library. */
+guint32 oct_nvml_count(void);
+gboolean oct_nvml_identity_read(guint32 index, oct_nvml_identity *identity);
 oct_nvml_path oct_nvml_path_between(const char *bus_a, const char *bus_b);
 /* "SW power cap, HW thermal slowdown" or "none"; owned. */
 char *oct_nvml_throttle_text(guint32 throttle);

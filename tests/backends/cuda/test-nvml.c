@@ -1,0 +1,251 @@
+/* What is made of the driver's management library, which this program stands in for: it exports the
+ * library's functions, and opens itself where the library is asked for. Two GPUs: one that tells
+ * all, one that tells little. */
+#include <dlfcn.h>
+#include <string.h>
+
+#include "backends/cuda/numa.h"
+#include "backends/cuda/nvml.h"
+#include "cli/gpu-health.h"
+
+#define FAILED 999
+
+typedef struct nvml_device {
+  guint32 index;
+} nvml_device;
+
+static nvml_device devices[] = {{0}, {1}};
+static guint n_events; /* to be told */
+
+static gboolean
+tells(const nvml_device *d) {
+  return d->index == 0;
+}
+
+/* ---------------------------------------------------------------- the library */
+
+void *
+dlopen(const char *name, int mode) {
+  void *(*real)(const char *, int);
+  void *function = dlsym(RTLD_NEXT, "dlopen");
+  memcpy(&real, &function, sizeof real);
+  return real(name != NULL && strstr(name, "nvidia-ml") != NULL ? NULL : name, mode);
+}
+
+int nvmlInit_v2(void);
+int
+nvmlInit_v2(void) {
+  return 0;
+}
+
+int nvmlDeviceGetCount_v2(guint32 *n);
+int
+nvmlDeviceGetCount_v2(guint32 *n) {
+  *n = G_N_ELEMENTS(devices);
+  return 0;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(guint32 index, nvml_device **out);
+int
+nvmlDeviceGetHandleByIndex_v2(guint32 index, nvml_device **out) {
+  *out = &devices[index];
+  return 0;
+}
+
+int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, nvml_device **out);
+int
+nvmlDeviceGetHandleByPciBusId_v2(const char *bus, nvml_device **out) {
+  if (g_strcmp0(bus, "0000:1b:00.0") != 0 && g_strcmp0(bus, "0000:2c:00.0") != 0)
+    return FAILED;
+  *out = &devices[bus[5] == '2'];
+  return 0;
+}
+
+int nvmlDeviceGetName(nvml_device *d, char *text, guint32 size);
+int
+nvmlDeviceGetName(nvml_device *d, char *text, guint32 size) {
+  (void)d;
+  g_strlcpy(text, "Model \"X\"", size);
+  return 0;
+}
+
+int nvmlDeviceGetUUID(nvml_device *d, char *text, guint32 size);
+int
+nvmlDeviceGetUUID(nvml_device *d, char *text, guint32 size) {
+  (void)g_snprintf(text, size, "GPU-%u", d->index);
+  return 0;
+}
+
+int nvmlDeviceGetPciInfo_v3(nvml_device *d, guint32 *words);
+int
+nvmlDeviceGetPciInfo_v3(nvml_device *d, guint32 *words) {
+  words[4] = 0; /* behind 16 bytes of the old bus id: domain, bus, device */
+  words[5] = d->index == 0 ? 0x1b : 0x2c;
+  words[6] = 0;
+  return 0;
+}
+
+int nvmlDeviceGetClockInfo(nvml_device *d, int kind, guint32 *mhz);
+int
+nvmlDeviceGetClockInfo(nvml_device *d, int kind, guint32 *mhz) {
+  *mhz = kind == 1 ? 1980 : 3201;
+  return tells(d) ? 0 : FAILED;
+}
+
+int nvmlDeviceGetTemperature(nvml_device *d, int sensor, guint32 *celsius);
+int
+nvmlDeviceGetTemperature(nvml_device *d, int sensor, guint32 *celsius) {
+  *celsius = 41 + d->index + (guint32)sensor;
+  return 0;
+}
+
+int nvmlDeviceGetPowerUsage(nvml_device *d, guint32 *milliwatts);
+int
+nvmlDeviceGetPowerUsage(nvml_device *d, guint32 *milliwatts) {
+  *milliwatts = 123500;
+  return tells(d) ? 0 : FAILED;
+}
+
+int nvmlDeviceGetCurrentClocksEventReasons(nvml_device *d, unsigned long long *reasons);
+int
+nvmlDeviceGetCurrentClocksEventReasons(nvml_device *d, unsigned long long *reasons) {
+  *reasons = OCT_NVML_SW_THERMAL | OCT_NVML_POWER_CAP;
+  return tells(d) ? 0 : FAILED;
+}
+
+int nvmlDeviceGetTotalEccErrors(nvml_device *d, int kind, int counter, unsigned long long *count);
+int
+nvmlDeviceGetTotalEccErrors(nvml_device *d, int kind, int counter, unsigned long long *count) {
+  (void)counter;
+  *count = kind == 0 ? 7 : 0;
+  return tells(d) ? 0 : FAILED;
+}
+
+int nvmlDeviceGetNvLinkState(nvml_device *d, guint32 link, int *active);
+int
+nvmlDeviceGetNvLinkState(nvml_device *d, guint32 link, int *active) {
+  *active = link != 3;
+  return tells(d) && link < 18 ? 0 : FAILED;
+}
+
+int nvmlDeviceGetMemoryInfo(nvml_device *d, unsigned long long *bytes);
+int
+nvmlDeviceGetMemoryInfo(nvml_device *d, unsigned long long *bytes) {
+  bytes[0] = 100ull << 20;
+  bytes[1] = 60ull << 20;
+  bytes[2] = 40ull << 20;
+  return tells(d) ? 0 : FAILED;
+}
+
+int nvmlEventSetCreate(void **set);
+int
+nvmlEventSetCreate(void **set) {
+  *set = devices;
+  return 0;
+}
+
+int nvmlDeviceRegisterEvents(nvml_device *d, unsigned long long kinds, void *set);
+int
+nvmlDeviceRegisterEvents(nvml_device *d, unsigned long long kinds, void *set) {
+  return kinds == 8 && set == devices && tells(d) ? 0 : FAILED;
+}
+
+typedef struct event {
+  nvml_device *device;
+  unsigned long long kind, data;
+  guint32 instances[2];
+} event;
+
+int nvmlEventSetWait_v2(void *set, event *e, guint32 timeout_ms);
+int
+nvmlEventSetWait_v2(void *set, event *e, guint32 timeout_ms) {
+  g_assert_true(set == devices);
+  g_assert_cmpuint(timeout_ms, ==, 0);
+  if (n_events == 0)
+    return FAILED;
+  *e = (event){.device = &devices[0], .kind = 8, .data = 90 + n_events--};
+  return 0;
+}
+
+/* ---------------------------------------------------------------- tests */
+
+static void
+has(const GString *text, const char *line) {
+  g_autofree char *whole = g_strconcat("\n", line, "\n", NULL);
+  if (strstr(text->str, whole) == NULL)
+    g_test_message("%s", text->str);
+  g_assert_nonnull(strstr(text->str, whole));
+}
+
+#define FIRST  "{gpu=\"0\",UUID=\"GPU-0\",modelName=\"Model \\\"X\\\"\"} "
+#define SECOND "{gpu=\"1\",UUID=\"GPU-1\",modelName=\"Model \\\"X\\\"\"} "
+
+static void
+figures_have_the_exporters_names(void) {
+  GString *text = g_string_new(NULL);
+  n_events = 3;
+  oct_gpu_health_write_metrics(text);
+  has(text, "DCGM_FI_DEV_GPU_TEMP" FIRST "41");
+  has(text, "DCGM_FI_DEV_GPU_TEMP" SECOND "42");
+  has(text, "DCGM_FI_DEV_SM_CLOCK" FIRST "1980");
+  has(text, "DCGM_FI_DEV_MEM_CLOCK" FIRST "3201");
+  has(text, "DCGM_FI_DEV_POWER_USAGE" FIRST "123.5");
+  has(text, "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS" FIRST "36");
+  has(text, "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL" FIRST "7");
+  has(text, "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL" FIRST "0");
+  has(text, "DCGM_FI_DEV_FB_USED" FIRST "40");
+  has(text, "DCGM_FI_DEV_FB_FREE" FIRST "60");
+  has(text, "octet:gpu_nvlinks" FIRST "18");
+  has(text, "octet:gpu_nvlinks_active" FIRST "17");
+  has(text, "DCGM_FI_DEV_XID_ERRORS" FIRST "91");
+  has(text, "octet:gpu_xid_errors_total" FIRST "3");
+  has(text, "# TYPE DCGM_FI_DEV_SM_CLOCK gauge");
+  /* What a GPU does not tell is not written, and a family that none tells neither. */
+  g_assert_null(strstr(text->str, "DCGM_FI_DEV_SM_CLOCK" SECOND));
+  g_assert_null(strstr(text->str, "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"));
+  g_assert_null(strstr(text->str, "4294967295"));
+  g_string_free(text, TRUE);
+}
+
+static void
+errors_of_the_driver_are_counted_once(void) {
+  oct_nvml_health before, after;
+  g_assert_true(oct_nvml_health_read("0000:1b:00.0", &before));
+  n_events = 2;
+  g_assert_true(oct_nvml_health_read("0000:2c:00.0", &after)); /* whoever looks takes them */
+  g_assert_true(oct_nvml_health_read("0000:1b:00.0", &after));
+  g_assert_cmpuint(after.xids, ==, before.xids + 2);
+  g_assert_cmpuint(after.xid, ==, 91);
+}
+
+static void
+take_line(void *user, const char *line) {
+  g_ptr_array_add(user, g_strdup(line));
+}
+
+static void
+a_line_per_gpu_says_how_it_is(void) {
+  g_autoptr(GPtrArray) lines = g_ptr_array_new_with_free_func(g_free);
+  oct_gpu_health_tell(take_line, lines);
+  g_assert_cmpuint(lines->len, ==, 2);
+  g_autofree char *first = g_strdup_printf(
+      "gpu 0: Model \"X\" at 0000:1b:00.0, NUMA node %d, 60 MiB free, 41 C, 1980 MHz, held back "
+      "by: "
+      "SW power cap, SW thermal slowdown, 17 of 18 NVLinks up, ECC errors 7 corrected and 0 not",
+      oct_numa_node_of("0000:1b:00.0"));
+  g_autofree char *second = g_strdup_printf(
+      "gpu 1: Model \"X\" at 0000:2c:00.0, NUMA node %d, 42 C, held back by: unknown",
+      oct_numa_node_of("0000:2c:00.0"));
+  g_assert_cmpstr(lines->pdata[0], ==, first);
+  g_assert_cmpstr(lines->pdata[1], ==, second);
+}
+
+int
+main(int argc, char **argv) {
+  g_test_init(&argc, &argv, NULL);
+  g_test_add_func("/cuda/nvml/figures-have-the-exporters-names", figures_have_the_exporters_names);
+  g_test_add_func("/cuda/nvml/errors-of-the-driver-are-counted-once",
+                  errors_of_the_driver_are_counted_once);
+  g_test_add_func("/cuda/nvml/a-line-per-gpu-says-how-it-is", a_line_per_gpu_says_how_it_is);
+  return g_test_run();
+}
