@@ -9,12 +9,15 @@
 #include "cli/report-file.h"
 #include "cli/trace-flags.h"
 #include "sim/validate/report.h"
+#include "sim/validate/steps.h"
 #include "sim/validate/validate.h"
 
 #define COMMAND "validate"
 
 typedef struct options {
   char *data, *json, *fit;
+  char *steps, *node, *model; /* a step log, and what it was made on */
+  gint skip;
   gboolean operators, quick;
   gint jobs;
   gint64 seed;
@@ -29,6 +32,13 @@ run_fit(const options *o, GError **error) {
 static json_t *
 run_operators(const options *o, GError **error) {
   return oct_validate_operators(&o->validate, error);
+}
+
+static json_t *
+run_steps(const options *o, GError **error) {
+  const oct_steps_validation validation = {
+      .log = o->steps, .model = o->model, .node = o->node, .skip = (guint32)o->skip};
+  return oct_validate_steps(&validation, error);
 }
 
 /* The parts, in the order in which they run. */
@@ -49,9 +59,15 @@ wants_operators(const options *o) {
   return o->operators;
 }
 
+static gboolean
+wants_steps(const options *o) {
+  return o->steps != NULL;
+}
+
 static const part parts[] = {
     {TRUE, FALSE, wants_fit, run_fit},
     {TRUE, TRUE, wants_operators, run_operators},
+    {FALSE, FALSE, wants_steps, run_steps},
 };
 
 /* --- running ---------------------------------------------------------------------------------- */
@@ -108,6 +124,12 @@ read_options(options *o, GError **error) {
   for (gsize i = 0; i < G_N_ELEMENTS(parts); i++)
     if (is_run(o, &parts[i]) && parts[i].needs_data && o->data == NULL)
       return oct_cli_bad_option(error, "data", "", "which folder has the recordings? (--data DIR)");
+  if (o->steps != NULL && (o->node == NULL || o->model == NULL))
+    return oct_cli_bad_option(error, "steps", o->steps,
+                              "needs the --model and the --node that it was logged with");
+  g_autofree char *skip = g_strdup_printf("%d", o->skip);
+  if (o->skip < 0)
+    return oct_cli_bad_option(error, "skip-steps", skip, "must not be below 0");
   o->validate = (oct_validate_options){.data = o->data,
                                        .quick = o->quick,
                                        .seed = (guint64)o->seed,
@@ -118,7 +140,7 @@ read_options(options *o, GError **error) {
 
 int
 oct_cmd_validate(int argc, char **argv) {
-  options o = {.jobs = 2, .seed = 1};
+  options o = {.jobs = 2, .seed = 1, .skip = 10};
   const GOptionEntry entries[] = {
       {"data", 0, 0, G_OPTION_ARG_FILENAME, &o.data,
        "folder of the recordings (their files: doc/simulation.md)", "DIR"},
@@ -126,6 +148,12 @@ oct_cmd_validate(int argc, char **argv) {
        "kernels against measured tables: transfer and table scores", NULL},
       {"fit", 0, 0, G_OPTION_ARG_FILENAME, &o.fit,
        "fit the price laws to the recordings and write the files of sim/profiles/fits", "DIR"},
+      {"steps", 0, 0, G_OPTION_ARG_FILENAME, &o.steps,
+       "the steps of a real engine (octet serve --record-steps), priced one by one", "LOG"},
+      {"model", 0, 0, G_OPTION_ARG_STRING, &o.model, "the model of --steps", "M"},
+      {"node", 0, 0, G_OPTION_ARG_STRING, &o.node, "the profile of --steps", "N"},
+      {"skip-steps", 0, 0, G_OPTION_ARG_INT, &o.skip,
+       "of --steps, the first of each instance, which warm it up (10)", "N"},
       {"quick", 0, 0, G_OPTION_ARG_NONE, &o.quick,
        "a part of the folds and rows; the report says which", NULL},
       {"seed", 0, 0, G_OPTION_ARG_INT64, &o.seed, "of what is drawn (1)", "N"},
@@ -154,5 +182,8 @@ oct_cmd_validate(int argc, char **argv) {
   g_free(o.data);
   g_free(o.json);
   g_free(o.fit);
+  g_free(o.steps);
+  g_free(o.node);
+  g_free(o.model);
   return status;
 }

@@ -50,6 +50,8 @@ typedef struct field {
   { g, k, FIELD_DOUBLE, need, AT(member), __VA_ARGS__, 0, 0, NULL }
 #define CURVE(g, k, member, need, n, grid)                                                         \
   { g, k, FIELD_CURVE, need, AT(member), 1e-3, 1e9, 1e-6, n, grid }
+#define RATIO(k, member, grid)                                                                     \
+  { "step_ratio", k, FIELD_CURVE, NEED_GROUP, AT(member), 0.05, 20, 1, 0, grid }
 #define GRID(g, k)                                                                                 \
   { g, k, FIELD_GRID, NEED_NEVER, 0, 0, 0, 0, 0, NULL }
 #define FIT(g, k, member, type, need)                                                              \
@@ -146,6 +148,11 @@ static const field fields[] = {
     FIT("collective_fit", "alltoall", collective_fit[OCT_COLLECTIVE_ALL_TO_ALL], oct_collective_fit,
         NEED_LAWS),
     FIT("collective_fit", "oneshot_all_reduce", oneshot_fit, oct_collective_fit, NEED_LAWS),
+
+    GRID("step_ratio", "graph_tokens"),
+    RATIO("graph", step_ratio.graph, "graph_tokens"),
+    GRID("step_ratio", "eager_tokens"),
+    RATIO("eager", step_ratio.eager, "eager_tokens"),
 
     GRID("moe_layer", "tokens"),
     MOE("k3_w4a16_ep8", OCT_MOE_K3_W4A16, OCT_MOE_EP8),
@@ -637,6 +644,8 @@ static gboolean
 check_names(const oct_profile_file *file, GError **error) {
   g_auto(GStrv) groups = g_key_file_get_groups(file->keys, NULL);
   for (guint g = 0; groups[g] != NULL; g++) {
+    if (oct_profile_is_measured(groups[g]))
+      continue; /* read with its keys */
     if (!is_known(groups[g], NULL)) {
       g_set_error(error, OCT_PROFILE_ERROR, OCT_PROFILE_ERROR_UNKNOWN,
                   "%s: [%.60s] is not a group of a profile", file->label, groups[g]);
@@ -670,6 +679,7 @@ oct_profile_read_fields(oct_profile *profile, const oct_profile_chain *chain, co
           !read_field(profile, chain, &fields[i], error))
         return FALSE;
   profile->gpu.flops[OCT_MATH_FP8_BLOCK] = profile->gpu.flops[OCT_MATH_FP8];
-  return read_pairs(profile, chain, error) && read_topology(profile, chain, error) &&
-         check_fits(profile, chain, error) && read_engine(profile, chain, preset, error);
+  return oct_profile_read_measured(profile, chain, error) && read_pairs(profile, chain, error) &&
+         read_topology(profile, chain, error) && check_fits(profile, chain, error) &&
+         read_engine(profile, chain, preset, error);
 }

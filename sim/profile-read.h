@@ -45,6 +45,11 @@ gboolean oct_profile_read_bytes(const oct_profile_chain *chain, const char *grou
 /* Reads every key of the table into *profile (zeroed before). `preset` as in oct_profile_load(). */
 gboolean oct_profile_read_fields(oct_profile *profile, const oct_profile_chain *chain,
                                  const char *preset, GError **error);
+/* Tables of groups [measured …]: the first file of the chain that has a group gives it. A group's
+ * keys are checked as well. TRUE for names of such groups. */
+gboolean oct_profile_read_measured(oct_profile *profile, const oct_profile_chain *chain,
+                                   GError **error);
+gboolean oct_profile_is_measured(const char *group);
 /* Presets that the chain offers; NULL with *error. Owned: g_strfreev(). */
 char **oct_profile_read_presets(const oct_profile_chain *chain, GError **error);
 

@@ -233,6 +233,7 @@ oct_profile_free(oct_profile *profile) {
   g_free(profile->path);
   g_free(profile->name);
   g_free(profile->title);
+  g_free(profile->measured);
   g_free(profile->gpu.name);
   g_free(profile->gpu.compute_capability);
   g_free(profile->gpu.gencode);

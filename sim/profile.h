@@ -16,6 +16,8 @@
 
 #include <glib.h>
 
+#include "engine/model/spec.h"
+
 /* Limits of a file: beyond them loading fails with an error that names the value and the limit. */
 #define OCT_PROFILE_GPUS_MAX   16
 #define OCT_PROFILE_POINTS_MAX 64
@@ -252,6 +254,55 @@ typedef struct oct_collective_fit {
   double ramp, ramp_s;     /* factor 1 + ramp x ramp_s / (t + ramp_s), t = moved / link rate */
 } oct_collective_fit;
 
+/* Kernels that were measured on this very machine, by their shape: groups [measured …], as
+ * `octet calibrate` writes them. Where there are some, prices go through them and the fitted models
+ * only carry from their shapes and points to others. */
+typedef enum oct_timed_kind {
+  OCT_TIMED_PRODUCT,    /* by m; shape: outputs n, inputs k; type: of the weights */
+  OCT_TIMED_DECODE,     /* by sequences and context; heads, KV heads, width; of the cache */
+  OCT_TIMED_MLA_DECODE, /* the same; heads, latent, rope */
+  OCT_TIMED_PREFILL,    /* by tokens and cached tokens before; heads, KV heads, width */
+  OCT_TIMED_EXPERTS,    /* by tokens, uniform routing; experts, top-k, hidden, inner; weights */
+  OCT_TIMED_NORM,       /* by rows; width */
+  OCT_TIMED_ROTATE,     /* by tokens; heads, KV heads, width: rotation and cache write */
+  OCT_TIMED_ACTIVATION, /* by rows; inner width */
+  OCT_TIMED_SAMPLE,     /* by rows; vocabulary; greedy */
+  OCT_TIMED_ROUTE,      /* by tokens; experts, top-k */
+  OCT_TIMED_KINDS
+} oct_timed_kind;
+
+#define OCT_TIMED_POINTS_MAX 24 /* of an axis */
+#define OCT_TIMED_SHAPE_MAX  4
+#define OCT_TIMED_MAX        256 /* tables of a profile */
+
+typedef struct oct_timed {
+  oct_timed_kind kind;
+  oct_dtype type; /* BF16 for kinds without one */
+  guint32 shape[OCT_TIMED_SHAPE_MAX];
+  guint32 n_x, n_y; /* n_y 1: there is one axis */
+  double x[OCT_TIMED_POINTS_MAX], y[OCT_TIMED_POINTS_MAX];
+  double seconds[OCT_TIMED_POINTS_MAX * OCT_TIMED_POINTS_MAX]; /* [n_x, n_y] */
+} oct_timed;
+
+/* How a kind is written: [measured NAME (TYPE) SHAPE…], and the names of its axes (NULL: it has no
+ * second one). Static. */
+typedef struct oct_timed_form {
+  const char *name;
+  gboolean typed;
+  guint32 n_shape;
+  const char *x, *y;
+} oct_timed_form;
+const oct_timed_form *oct_timed_form_of(oct_timed_kind kind);
+/* The name of a table's group. Owned. */
+char *oct_timed_group(const oct_timed *table);
+
+/* Whole steps against the sum of their kernels, which overlap, share caches and wait for each
+ * other: measured over priced, by tokens of the step. n = 0: not known, 1 everywhere. */
+typedef struct oct_step_ratio {
+  oct_curve graph, eager;
+} oct_step_ratio;
+double oct_step_ratio_at(const oct_curve *curve, double tokens); /* linear; flat outside */
+
 typedef struct oct_profile {
   char *path; /* of the file that was read last */
   char *name, *title;
@@ -268,6 +319,9 @@ typedef struct oct_profile {
   oct_curve gemm_probe;                /* the same in BF16, measured on this very machine */
   oct_curve all_reduce_probe;          /* eager all-reduce of 2 GPUs, likewise */
   oct_curve moe[OCT_MOE_TABLE_COUNT][OCT_MOE_SPREAD_COUNT][OCT_MOE_ROUTING_COUNT];
+  guint32 n_measured;
+  oct_timed *measured; /* owned; in the order of the file's groups */
+  oct_step_ratio step_ratio;
   oct_profile_nvlink nvlink;
   oct_profile_collectives collectives;
   oct_profile_moe_alltoall moe_alltoall;

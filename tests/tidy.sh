@@ -69,7 +69,7 @@ backends: engine/base/ engine/model/ engine/backend kernels/ backends/
 + sim/profile sim/cost/ sim/platform/
 kernels: kernels/
 sim: engine/ backends/ sim/ traces/
-sim/profile: engine/base/ sim/profile
+sim/profile: engine/base/ engine/model/spec.h sim/profile
 sim/cost: engine/base/ engine/model/ engine/backend.h sim/profile sim/cost/
 sim/platform: engine/base/ engine/model/ engine/backend.h sim/profile sim/cost/
 + sim/platform/

@@ -104,8 +104,11 @@ time_graph(const bench *b, cudaGraphExec_t graph) {
 static double
 measure(const bench *b, const bench_item *item) {
   int error = item->call(b, item->context, 0); /* plans, attributes, module */
-  if (error == OCT_CUDA_UNSUPPORTED || error == OCT_CUDA_BLAS)
+  if (error == OCT_CUDA_UNSUPPORTED || error == OCT_CUDA_BLAS ||
+      (b->quiet && error != OCT_CUDA_OK)) {
+    (void)cudaGetLastError();
     return -1;
+  }
   bench_check(error, item->name);
   bench_check((int)cudaStreamSynchronize(b->queue.stream), item->name);
   cudaGraph_t graph;

@@ -420,10 +420,17 @@ fill_decode_tables(oct_cost *cost) {
   }
 }
 
+/* What whole steps took over the sum of their kernels, on this machine. */
+static double
+step_ratio(const oct_cost *cost, gboolean graph, const step_totals *t) {
+  const oct_step_ratio *ratio = &cost->profile->step_ratio;
+  return oct_step_ratio_at(graph ? &ratio->graph : &ratio->eager, (double)t->tokens);
+}
+
 /* Seconds by part to whole nanoseconds, such that the parts add up to the rounded sum. */
 static void
-round_groups(const oct_cost *cost, const oct_sum *sum, oct_stage_price *out) {
-  const double scale = cost->options.scale > 0 ? cost->options.scale : 1;
+round_groups(const oct_cost *cost, const oct_sum *sum, double ratio, oct_stage_price *out) {
+  const double scale = ratio * (cost->options.scale > 0 ? cost->options.scale : 1);
   double seconds = 0;
   gint64 before = 0;
   for (guint g = 0; g < OCT_COST_GROUPS; g++) {
@@ -450,6 +457,7 @@ oct_cost_step(const oct_cost *cost, const oct_step_shape *shape, oct_step_price 
   out->n_stages = cost->n_stages;
   out->graph = is_graph(cost, shape, &t);
   const gboolean decode = is_in_decode_table(cost, shape, out->graph);
+  const double ratio = step_ratio(cost, out->graph, &t);
   for (guint32 s = 0; s < cost->n_stages; s++) {
     oct_sum sum = {0};
     oct_sink sink = {.cost = cost, .graph = out->graph, .sum = &sum};
@@ -457,7 +465,7 @@ oct_cost_step(const oct_cost *cost, const oct_step_shape *shape, oct_step_price 
       walk_decode_stage(&sink, s, shape);
     else if (t.all_tokens > 0)
       walk_stage(&sink, s, shape, &t);
-    round_groups(cost, &sum, &out->stages[s]);
+    round_groups(cost, &sum, ratio, &out->stages[s]);
     price_send(cost, s, (double)t.tokens, &out->stages[s]);
   }
 }
@@ -486,6 +494,11 @@ oct_cost_operators(const oct_cost *cost, const oct_step_shape *shape, oct_cost_o
       .cost = cost, .graph = is_graph(cost, shape, &t), .list = max > 0 ? out : &none, .max = max};
   for (guint32 s = 0; s < cost->n_stages && t.all_tokens > 0; s++)
     walk_stage(&sink, s, shape, &t);
+  const double ratio = step_ratio(cost, sink.graph, &t);
+  for (guint i = 0; i < MIN(sink.n, max); i++) {
+    out[i].seconds *= ratio;
+    out[i].fixed_s *= ratio;
+  }
   return sink.n;
 }
 

@@ -236,6 +236,7 @@ typedef struct oct_cost_operator {
   guint32 part;    /* OCT_PART_…: what binds it */
   guint64 m, n, k; /* GEMM shape on one GPU; 0 when it is none. MoE: m = tokens, n = distinct
                       experts on the heaviest rank */
+  oct_dtype type;  /* of a product's weights, else NONE */
   double flops, hbm_bytes, nvlink_bytes, host_bytes; /* of one launch, per GPU */
   double seconds;                                    /* of one launch, launch cost included */
   double fixed_s; /* the part of `seconds` that no resource binds: it is in the FIXED group */

@@ -27,6 +27,29 @@ oct_price oct_price_attention(const oct_profile *profile, const oct_attention_sh
 /* A memory-bound kernel: norms, activations, gathers, recurrent state. */
 oct_price oct_price_memory(const oct_profile *profile, double bytes, double flops);
 
+/* The attention model alone, without what was measured. */
+oct_price oct_price_attention_model(const oct_profile *profile, const oct_attention_shape *shape);
+
+/* ---------------------------------------------------------------- measured on the machine */
+
+/* The table of this kind and type whose shape is nearest; NULL: none of them. Borrowed. */
+const oct_timed *oct_timed_find(const oct_profile *profile, oct_timed_kind kind, oct_dtype type,
+                                const guint32 *shape);
+/* Seconds between a table's points; *x and *y are moved into its axes. */
+double oct_timed_at(const oct_timed *table, double *x, double *y);
+/* A product with weights of a type: measured where it can be, else oct_price_gemm(). */
+oct_price oct_price_product(const oct_profile *profile, oct_dtype type, double m, double n,
+                            double k, double weight_bytes);
+/* A memory-bound kernel that tables may have: `bytes` as the operators count them. */
+oct_price oct_price_rows(const oct_profile *profile, oct_timed_kind kind, const guint32 *shape,
+                         double bytes);
+void oct_timed_correct_attention(const oct_profile *profile, const oct_attention_shape *shape,
+                                 oct_price *price);
+/* shape: experts, top-k, outer and inner width on this rank; `tokens`: pairs of this rank over
+ * top-k. */
+void oct_timed_correct_experts(const oct_profile *profile, oct_dtype type, const guint32 shape[4],
+                               double bandwidth, double tokens, oct_price *price);
+
 oct_price oct_price_moe(const oct_profile *profile, oct_math math, double bandwidth,
                         const oct_moe_shape *shape);
 /* From measured tables: `spread` is how their ranks share experts. */
@@ -168,6 +191,8 @@ void oct_sink_gemm(oct_sink *sink, const char *name, oct_dtype type, double m, d
 void oct_sink_gemm_bytes(oct_sink *sink, const char *name, oct_dtype type, double m, double n,
                          double k, double weight_bytes);
 void oct_sink_memory(oct_sink *sink, const char *name, double bytes);
+void oct_sink_rows(oct_sink *sink, const char *name, oct_timed_kind kind, guint32 a, guint32 b,
+                   guint32 c, double bytes);
 void oct_sink_collective(oct_sink *sink, const char *name, const oct_group *group,
                          oct_collective op, double bytes);
 /* Norm of a layer's input; with attention residuals the mix, a component of its own, has done it.

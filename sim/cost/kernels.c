@@ -177,10 +177,17 @@ prefill_attention(const oct_profile *profile, const oct_attention_shape *s) {
 }
 
 oct_price
+oct_price_attention_model(const oct_profile *profile, const oct_attention_shape *shape) {
+  return shape->prefill ? prefill_attention(profile, shape) : decode_attention(profile, shape);
+}
+
+oct_price
 oct_price_attention(const oct_profile *profile, const oct_attention_shape *shape) {
   if (shape->n_sequences == 0 || shape->tokens == 0)
     return (oct_price){.part = OCT_PART_MEMORY};
-  return shape->prefill ? prefill_attention(profile, shape) : decode_attention(profile, shape);
+  oct_price price = oct_price_attention_model(profile, shape);
+  oct_timed_correct_attention(profile, shape, &price);
+  return price;
 }
 
 double

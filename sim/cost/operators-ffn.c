@@ -103,6 +103,11 @@ oct_moe_grid_fill(oct_cost *cost, guint f) {
     oct_price *price = &grid->price[i];
     *price = table != OCT_MOE_TABLE_COUNT ? oct_price_moe_table(view, &shape)
                                           : oct_price_moe(profile, math, bandwidth, &shape);
+    if (table == OCT_MOE_TABLE_COUNT)
+      oct_timed_correct_experts(profile, cost->spec->types.expert,
+                                (guint32[4]){routing->n_experts, routing->top_k,
+                                             (guint32)shape.outer, (guint32)shape.inner},
+                                bandwidth, shape.pairs / routing->top_k, price);
     /* More tokens never take less time, whatever the noise of a table. */
     if (i > 0)
       price->seconds = MAX(price->seconds, grid->price[i - 1].seconds);
@@ -152,7 +157,8 @@ dense(oct_sink *sink, const oct_ffn_spec *ffn, double tokens) {
   const oct_model_spec *spec = cost->spec;
   const double inner = divide_up(ffn->intermediate, cost->parallel.tensor);
   oct_sink_gemm(sink, "ffn.gate_up", spec->types.dense_ffn, tokens, 2 * inner, spec->hidden);
-  oct_sink_memory(sink, "ffn.activation", tokens * inner * 3 * BF16);
+  oct_sink_rows(sink, "ffn.activation", OCT_TIMED_ACTIVATION, (guint32)inner, 0, 0,
+                tokens * inner * 3 * BF16);
   oct_sink_gemm(sink, "ffn.down", spec->types.dense_ffn, tokens, spec->hidden, inner);
   oct_sink_collective(sink, "ffn.all_reduce", &cost->tensor, OCT_COLLECTIVE_ALL_REDUCE,
                       tokens * spec->hidden * BF16);
@@ -177,7 +183,8 @@ shared_rest(oct_sink *sink, const oct_ffn_spec *ffn, double tokens) {
   if (ffn->shared_intermediate == 0)
     return;
   shared_part part = shared_of(sink->cost, ffn, tokens);
-  oct_sink_memory(sink, "moe.shared_activation", part.tokens * part.inner * 3 * BF16);
+  oct_sink_rows(sink, "moe.shared_activation", OCT_TIMED_ACTIVATION, (guint32)part.inner, 0, 0,
+                part.tokens * part.inner * 3 * BF16);
   oct_sink_gemm(sink, "moe.shared_down", spec->types.shared_expert, part.tokens, spec->hidden,
                 part.inner);
 }
@@ -211,7 +218,8 @@ moe(oct_sink *sink, guint f, double tokens, double all_tokens) {
   const oct_model_spec *spec = cost->spec;
   const oct_ffn_spec *ffn = &spec->ffn[f];
   oct_sink_gemm(sink, "moe.router", spec->types.router, tokens, ffn->n_experts, spec->hidden);
-  oct_sink_memory(sink, "moe.top_k", tokens * ffn->n_experts * 4.0);
+  oct_sink_rows(sink, "moe.top_k", OCT_TIMED_ROUTE, ffn->n_experts, ffn->top_k, 0,
+                tokens * ffn->n_experts * 4.0);
   experts(sink, f, tokens, all_tokens, spec->hidden);
   if (ffn->shared_intermediate > 0) {
     shared_part part = shared_of(cost, ffn, tokens);
@@ -247,7 +255,8 @@ latent_moe(oct_sink *sink, guint f, double tokens, double all_tokens) {
   if (sharing > 1)
     oct_sink_collective(sink, "moe.gather_latent", &cost->tensor, OCT_COLLECTIVE_ALL_GATHER,
                         tokens * (ffn->latent * BF16 + ffn->n_experts * 4.0));
-  oct_sink_memory(sink, "moe.top_k", tokens * ffn->n_experts * 4.0);
+  oct_sink_rows(sink, "moe.top_k", OCT_TIMED_ROUTE, ffn->n_experts, ffn->top_k, 0,
+                tokens * ffn->n_experts * 4.0);
   experts(sink, f, tokens, all_tokens, ffn->latent);
   shared_rest(sink, ffn, tokens);
   const gboolean joint = oct_cost_is_joint(cost, f), shared = !cost->parallel.replicate_shared;

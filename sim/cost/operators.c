@@ -30,7 +30,8 @@ gqa_layer(oct_sink *sink, const oct_attention_spec *a, double tokens) {
   const double heads = divide_up(a->n_heads, tp), kv_heads = divide_up(a->n_kv_heads, tp);
   const oct_dtype type = spec->types.attention;
   oct_sink_gemm(sink, "gqa.qkv", type, tokens, (heads + 2 * kv_heads) * head, spec->hidden);
-  oct_sink_memory(sink, "gqa.rotary_cache", tokens * (heads + 2 * kv_heads) * head * 2 * BF16);
+  oct_sink_rows(sink, "gqa.rotary_cache", OCT_TIMED_ROTATE, (guint32)heads, (guint32)kv_heads,
+                a->head_dim, tokens * (heads + 2 * kv_heads) * head * 2 * BF16);
   oct_sink_gemm(sink, "gqa.o", type, tokens, spec->hidden, heads * head);
 }
 
@@ -277,13 +278,15 @@ oct_operators_head(oct_sink *sink, double rows) {
   if (rows <= 0)
     return;
   double width = divide_up(spec->vocab, cost->parallel.tensor);
-  oct_sink_memory(sink, "head.norm", rows * spec->hidden * 3 * BF16);
+  oct_sink_rows(sink, "head.norm", OCT_TIMED_NORM, spec->hidden, 0, 0,
+                rows * spec->hidden * 3 * BF16);
   oct_sink_gemm(sink, "head.logits",
                 spec->tied_embeddings ? spec->types.embedding : spec->types.head, rows, width,
                 spec->hidden);
   oct_sink_collective(sink, "head.gather", &cost->tensor, OCT_COLLECTIVE_ALL_GATHER,
                       rows * spec->vocab * BF16);
-  oct_sink_memory(sink, "head.sample", rows * spec->vocab * 3 * 4.0);
+  oct_sink_rows(sink, "head.sample", OCT_TIMED_SAMPLE, spec->vocab, 0, 0,
+                rows * spec->vocab * 3 * 4.0);
 }
 
 /* Attention residuals: a softmax over the block snapshots and the running sum, with the norm that

@@ -66,14 +66,24 @@ oct_sink_gemm(oct_sink *sink, const char *name, oct_dtype type, double m, double
 void
 oct_sink_gemm_bytes(oct_sink *sink, const char *name, oct_dtype type, double m, double n, double k,
                     double weight_bytes) {
-  const oct_profile *profile = sink->cost->profile;
-  oct_price price = oct_price_gemm(profile, oct_price_math(profile, type), m, n, k, weight_bytes);
+  oct_price price = oct_price_product(sink->cost->profile, type, m, n, k, weight_bytes);
+  const guint at = sink->n;
   oct_sink_add(sink, name, &price, m, n, k);
+  if (sink->list != NULL && sink->n > at && at < sink->max)
+    sink->list[at].type = type;
 }
 
 void
 oct_sink_memory(oct_sink *sink, const char *name, double bytes) {
   oct_price price = oct_price_memory(sink->cost->profile, bytes, 0);
+  oct_sink_add(sink, name, &price, 0, 0, 0);
+}
+
+void
+oct_sink_rows(oct_sink *sink, const char *name, oct_timed_kind kind, guint32 a, guint32 b,
+              guint32 c, double bytes) {
+  const guint32 shape[OCT_TIMED_SHAPE_MAX] = {a, b, c};
+  oct_price price = oct_price_rows(sink->cost->profile, kind, shape, bytes);
   oct_sink_add(sink, name, &price, 0, 0, 0);
 }
 
@@ -87,5 +97,6 @@ oct_sink_collective(oct_sink *sink, const char *name, const oct_group *group, oc
 void
 oct_sink_norm(oct_sink *sink, double tokens) {
   if (sink->cost->spec->attn_res_block == 0)
-    oct_sink_memory(sink, "norm", tokens * sink->cost->spec->hidden * 3 * 2.0);
+    oct_sink_rows(sink, "norm", OCT_TIMED_NORM, sink->cost->spec->hidden, 0, 0,
+                  tokens * sink->cost->spec->hidden * 3 * 2.0);
 }

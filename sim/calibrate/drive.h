@@ -1,0 +1,61 @@
+/* Drives a world with equal steps and says how long one takes: what `octet calibrate` compares with
+ * the sum of kernels measured one by one.
+ *
+ * Steps are submitted as an engine that runs ahead does, the next before the last has ended, and a
+ * time is the median of the gaps between their ends. Contents do not matter: a prompt is begun
+ * again in every step, what is before it counts as cached, and decodes go on from token to token.
+ * Any world will do; a simulated one gives the times that it was told.
+ *
+ * All calls are made on the world's thread (oct_world_run()).
+ */
+#ifndef OCT_SIM_CALIBRATE_DRIVE_H
+#define OCT_SIM_CALIBRATE_DRIVE_H
+
+#include "engine/backend.h"
+#include "sim/cost/cost.h"
+
+#define OCT_CALIBRATE_ERROR (oct_calibrate_error_quark())
+GQuark oct_calibrate_error_quark(void);
+typedef enum oct_calibrate_error {
+  OCT_CALIBRATE_ERROR_WORLD, /* it could not be opened, or failed on the way */
+  OCT_CALIBRATE_ERROR_MODEL, /* a model that cannot be driven like this */
+} oct_calibrate_error;
+
+/* A step: decodes at `context` (their own token included) on average, and prompts of `tokens`
+ * tokens each after `before` cached ones. */
+typedef struct oct_drive_step {
+  guint32 n_decode, context;
+  guint32 n_prefill, tokens, before;
+} oct_drive_step;
+
+typedef struct oct_drive_options {
+  const oct_model_spec *spec;
+  oct_parallel parallel;
+  oct_dtype kv_dtype;
+  guint32 max_slots;   /* the most sequences of a step */
+  guint32 max_context; /* of a sequence */
+  guint32 max_tokens;  /* of a step */
+  gboolean eager;
+} oct_drive_options;
+
+typedef struct oct_drive oct_drive;
+
+/* Opens an instance on `world` (borrowed). NULL with *error. A model with
+ * recurrent state is refused (MODEL): its sequences cannot stay where they are. */
+oct_drive *oct_drive_new(oct_world *world, const oct_drive_options *options,
+                         GError **error) G_GNUC_WARN_UNUSED_RESULT;
+void oct_drive_free(oct_drive *drive); /* accepts NULL; closes the instance */
+/* What the instance said of itself. Borrowed. */
+const oct_capabilities *oct_drive_capabilities(const oct_drive *drive);
+
+/* Whether a step is within the limits of an instance; each prompt needs two slots. */
+gboolean oct_drive_fits(const oct_drive_options *options, const oct_drive_step *step,
+                        guint32 repeats);
+/* Nanoseconds of one such step, which must fit: the median of `repeats`, after a few that do not
+ * count; below 0 with *error. */
+gint64 oct_drive_time(oct_drive *drive, const oct_drive_step *step, guint32 repeats,
+                      GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* The same step as the cost model knows it. */
+void oct_drive_shape(const oct_drive *drive, const oct_drive_step *step, oct_step_shape *shape);
+
+#endif

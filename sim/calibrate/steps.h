@@ -1,0 +1,43 @@
+/* Whole steps against the sum of their kernels: the last part of a calibration. */
+#ifndef OCT_SIM_CALIBRATE_STEPS_H
+#define OCT_SIM_CALIBRATE_STEPS_H
+
+#include "sim/calibrate/calibration.h"
+#include "sim/calibrate/drive.h"
+
+#define OCT_STEP_TIMINGS_MAX 64
+
+/* A step that was timed, and its price. */
+typedef struct oct_step_timing {
+  oct_drive_step step;
+  gboolean graph;
+  gboolean fits; /* it takes part in the ratios; else it is a check of them */
+  gint64 measured_ns;
+  gint64 priced_ns; /* by the profile that was given, without ratios of steps */
+} oct_step_timing;
+
+typedef struct oct_step_timings {
+  guint32 n;
+  oct_step_timing timings[OCT_STEP_TIMINGS_MAX];
+  guint32 graph_max_batch; /* as the world told */
+  double open_s;           /* until the instance was there */
+} oct_step_timings;
+
+typedef struct oct_steps_options {
+  oct_drive_options drive;
+  guint32 context; /* of decodes */
+  guint32 repeats; /* of each step */
+} oct_steps_options;
+
+/* Opens an instance on `world` (borrowed, not running) and times decodes by batch, prompts and
+ * mixed steps by tokens. Prices are those of `profile`. FALSE with *error. */
+gboolean oct_calibrate_steps(oct_world *world, const oct_steps_options *options,
+                             const oct_profile *profile, oct_step_timings *out,
+                             GError **error) G_GNUC_WARN_UNUSED_RESULT;
+
+/* Into [step_ratio]; nothing where there are too few. */
+void oct_calibrate_set_ratios(oct_calibration *calibration, const oct_step_timings *timings);
+/* The ratio that a step of `timing` takes part in, at its number of tokens: 1 without any. */
+double oct_calibrate_ratio_of(const oct_step_timings *timings, const oct_step_timing *timing);
+
+#endif

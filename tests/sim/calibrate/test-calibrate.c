@@ -1,0 +1,317 @@
+/* A calibration: what is planned for a model, what is written and read back, what the price makes
+ * of it, and the driver of whole steps. */
+#include <math.h>
+#include <string.h>
+
+#include "backends/registry.h"
+#include "sim/calibrate/steps.h"
+#include "sim/cost/internal.h"
+#include "tests/sim/cost/fixture.h"
+
+#define STAMP "measured(a test)"
+
+static GArray *
+plan_of(const char *model, guint32 tensor) {
+  g_auto(rig) r = {0};
+  const oct_calibration_limits limits = {
+      .max_tokens = 1024, .max_batch = 64, .max_context = 4096, .quick = TRUE};
+  GArray *tables = g_array_new(FALSE, FALSE, sizeof(oct_timed));
+  rig_init(&r, model, "h200-hgx8", tensor);
+  oct_calibration_plan(r.cost, r.spec, &r.parallel, OCT_DTYPE_BF16, &limits, tables);
+  return tables;
+}
+
+static const oct_timed *
+find(const GArray *tables, const char *group) {
+  for (guint i = 0; i < tables->len; i++) {
+    g_autofree char *name = oct_timed_group(&g_array_index(tables, oct_timed, i));
+    if (strcmp(name, group) == 0)
+      return &g_array_index(tables, oct_timed, i);
+  }
+  return NULL;
+}
+
+static void
+plans_what_a_model_runs(void) {
+  static const char *const dense[] = {"measured product bfloat16 6144 4096",
+                                      "measured product bfloat16 4096 4096",
+                                      "measured product bfloat16 28672 4096",
+                                      "measured product bfloat16 4096 14336",
+                                      "measured product bfloat16 128256 4096",
+                                      "measured decode bfloat16 32 8 128",
+                                      "measured prefill bfloat16 32 8 128",
+                                      "measured rotate 32 8 128",
+                                      "measured activation 14336",
+                                      "measured norm 4096",
+                                      "measured sample 128256"};
+  g_autoptr(GArray) tables = plan_of("llama-3.1-8b", 1);
+  g_assert_cmpuint(tables->len, ==, G_N_ELEMENTS(dense));
+  for (guint i = 0; i < G_N_ELEMENTS(dense); i++)
+    g_assert_nonnull(find(tables, dense[i]));
+  const oct_timed *decode = find(tables, "measured decode bfloat16 32 8 128");
+  g_assert_cmpfloat(decode->x[decode->n_x - 1], ==, 64);
+  g_assert_cmpfloat(decode->y[decode->n_y - 1], <=, 4096);
+  /* A rank of two has half of the heads and of the inner width. */
+  g_autoptr(GArray) halves = plan_of("llama-3.1-8b", 2);
+  g_assert_nonnull(find(halves, "measured decode bfloat16 16 4 128"));
+  g_assert_nonnull(find(halves, "measured product bfloat16 14336 4096"));
+  g_assert_nonnull(find(halves, "measured activation 7168"));
+  g_autoptr(GArray) experts = plan_of("qwen3-30b-a3b", 1);
+  g_assert_nonnull(find(experts, "measured experts bfloat16 128 8 2048 768"));
+  g_assert_nonnull(find(experts, "measured route 128 8"));
+  g_autoptr(GArray) latent = plan_of("deepseek-v3", 8);
+  g_assert_nonnull(find(latent, "measured mla-decode bfloat16 16 512 64"));
+}
+
+/* ---------------------------------------------------------------- written and read */
+
+static oct_profile *
+parse(const oct_calibration *c, GError **error) {
+  g_autofree char *text = oct_calibration_text(c);
+  return oct_profile_parse("made.ini", text, strlen(text), NULL, NULL, error);
+}
+
+/* Twice what the model says, at m of 1, 64 and 1024. */
+static oct_timed
+product_table(const oct_profile *p, guint32 n, guint32 k) {
+  oct_timed t = {.kind = OCT_TIMED_PRODUCT,
+                 .type = OCT_DTYPE_BF16,
+                 .shape = {n, k},
+                 .n_x = 3,
+                 .n_y = 1,
+                 .x = {1, 64, 1024}};
+  for (guint i = 0; i < t.n_x; i++)
+    t.seconds[i] = 2e-9 * oct_cost_gemm_ns(p, OCT_MATH_BF16, (guint64)t.x[i], n, k);
+  return t;
+}
+
+static void
+prices_are_the_tables(void) {
+  g_autoptr(GError) error = NULL;
+  g_autoptr(oct_profile) base = oct_profile_load("h200-hgx8", NULL, NULL, &error);
+  g_assert_no_error(error);
+  g_autoptr(oct_calibration) c = oct_calibration_new("made", "made up", "h200-hgx8", STAMP);
+  const oct_timed table = product_table(base, 6144, 4096);
+  oct_calibration_add(c, &table);
+  oct_timed decode = {.kind = OCT_TIMED_DECODE,
+                      .type = OCT_DTYPE_BF16,
+                      .shape = {32, 8, 128},
+                      .n_x = 2,
+                      .n_y = 2,
+                      .x = {1, 64},
+                      .y = {1024, 4096},
+                      .seconds = {20e-6, 30e-6, 80e-6, 300e-6}};
+  oct_calibration_add(c, &decode);
+  oct_calibration_set(c, "efficiency", "hbm_read", "of the peak", 0.93);
+  g_autoptr(oct_profile) p = parse(c, &error);
+  g_assert_no_error(error);
+  g_assert_cmpuint(p->n_measured, ==, 2);
+  g_assert_cmpfloat_with_epsilon(p->efficiency.hbm_read, 0.93, 1e-9);
+  const double bytes = 6144.0 * 4096 * 2;
+  for (guint i = 0; i < table.n_x; i++)
+    g_assert_cmpfloat_with_epsilon(
+        oct_price_product(p, OCT_DTYPE_BF16, table.x[i], 6144, 4096, bytes).seconds,
+        table.seconds[i], 1e-5 * table.seconds[i]);
+  /* Between points linear; past the last as the model goes on. */
+  double between = oct_price_product(p, OCT_DTYPE_BF16, 32.5, 6144, 4096, bytes).seconds;
+  g_assert_cmpfloat_with_epsilon(between, (table.seconds[0] + table.seconds[1]) / 2, 1e-9);
+  double past = oct_price_product(p, OCT_DTYPE_BF16, 4096, 6144, 4096, bytes).seconds;
+  g_assert_cmpfloat_with_epsilon(
+      past, 2e-9 * oct_cost_gemm_ns(base, OCT_MATH_BF16, 4096, 6144, 4096), 1e-5 * past);
+  /* Another shape is corrected as its neighbour, another type not at all. */
+  double other = oct_price_product(p, OCT_DTYPE_BF16, 64, 8192, 4096, 8192.0 * 4096 * 2).seconds;
+  g_assert_cmpfloat_with_epsilon(
+      other, 2e-9 * oct_cost_gemm_ns(base, OCT_MATH_BF16, 64, 8192, 4096), 1e-5 * other);
+  double fp8 = oct_price_product(p, OCT_DTYPE_FP8, 64, 6144, 4096, bytes / 2).seconds;
+  g_assert_cmpfloat_with_epsilon(fp8, 1e-9 * oct_cost_gemm_ns(base, OCT_MATH_FP8, 64, 6144, 4096),
+                                 1e-5 * fp8);
+  oct_attention_shape s = {.n_sequences = 64,
+                           .n_heads = 32,
+                           .n_kv_heads = 8,
+                           .key_dim = 128,
+                           .value_dim = 128,
+                           .kv_element_bytes = 2,
+                           .tokens = 64,
+                           .context = 64 * 2560,
+                           .pairs = 64 * 2560};
+  g_assert_cmpfloat_with_epsilon(oct_cost_attention_ns(p, &s), 190e3, 1);
+  s.warm_l2 = TRUE;
+  g_assert_cmpfloat_with_epsilon(oct_cost_attention_ns(p, &s), oct_cost_attention_ns(base, &s),
+                                 1e-6);
+}
+
+/* No price falls below its roofline, whatever a table says. */
+static void
+roofline_holds(void) {
+  g_autoptr(GError) error = NULL;
+  g_autoptr(oct_calibration) c = oct_calibration_new("made", "made up", "h200-hgx8", STAMP);
+  const oct_timed table = {.kind = OCT_TIMED_PRODUCT,
+                           .type = OCT_DTYPE_BF16,
+                           .shape = {6144, 4096},
+                           .n_x = 1,
+                           .n_y = 1,
+                           .x = {64},
+                           .seconds = {1e-6}};
+  oct_calibration_add(c, &table);
+  g_autoptr(oct_profile) p = parse(c, &error);
+  g_assert_no_error(error);
+  oct_price price = oct_price_product(p, OCT_DTYPE_BF16, 64, 6144, 4096, 6144.0 * 4096 * 2);
+  g_assert_cmpfloat_with_epsilon(price.seconds, price.hbm_bytes / p->gpu.hbm_bytes_per_s, 1e-12);
+  g_assert_cmpfloat(price.fixed_s, >=, 0);
+}
+
+/* A point that could not be timed cuts the table off; without any it is left out. */
+static void
+gaps_are_cut_off(void) {
+  g_autoptr(GError) error = NULL;
+  g_autoptr(oct_calibration) c = oct_calibration_new("made", "made up", "h200-hgx8", STAMP);
+  oct_timed t = {.kind = OCT_TIMED_DECODE,
+                 .type = OCT_DTYPE_FP8,
+                 .shape = {32, 8, 128},
+                 .n_x = 3,
+                 .n_y = 3,
+                 .x = {1, 2, 4},
+                 .y = {10, 20, 30},
+                 .seconds = {1e-6, 2e-6, 3e-6, 4e-6, 5e-6, 0, 6e-6, 7e-6, 0}};
+  oct_calibration_add(c, &t);
+  t.shape[0] = 16;
+  t.seconds[0] = 0;
+  oct_calibration_add(c, &t);
+  g_autoptr(oct_profile) p = parse(c, &error);
+  g_assert_no_error(error);
+  g_assert_cmpuint(p->n_measured, ==, 1);
+  g_assert_cmpuint(p->measured[0].n_x, ==, 3);
+  g_assert_cmpuint(p->measured[0].n_y, ==, 2);
+  g_assert_cmpfloat_with_epsilon(p->measured[0].seconds[5], 7e-6, 1e-12);
+}
+
+static void
+bad_tables_are_refused(void) {
+  static const struct {
+    const char *text, *why;
+  } cases[] = {
+      {"[measured nothing 1]\nm=1;\nus=1;", "no such kind"},
+      {"[measured norm]\nrows=1;\nus=1;", "too few or too many"},
+      {"[measured product 1 2]\nm=1;\nus=1;", "not a type"},
+      {"[measured norm 4096]\nrows=1;2;\nus=1;", "1 values are not within 2 and 2"},
+      {"[measured norm 4096]\nrows=2;2;\nus=1;1;", "an axis must rise"},
+      {"[measured norm 4096]\nrows=1;\nus=1;\nmore=1", "more is not a key"},
+      {"[measured norm 4096]\nrows=1;\nus=0;", "not within"},
+      {"[step_ratio]\ngraph_tokens=1;2;\ngraph=1;1;", "eager_tokens is missing"},
+  };
+  for (guint i = 0; i < G_N_ELEMENTS(cases); i++) {
+    g_autoptr(GError) error = NULL;
+    g_autofree char *text = g_strdup_printf(
+        "[profile]\nschema=1\nname=made\ntitle=made up\nbase=h200-hgx8\n%s\n", cases[i].text);
+    g_assert_null(oct_profile_parse("made.ini", text, strlen(text), NULL, NULL, &error));
+    g_assert_nonnull(strstr(error->message, "made.ini"));
+    if (strstr(error->message, cases[i].why) == NULL)
+      g_error("'%s' lacks '%s'", error->message, cases[i].why);
+  }
+}
+
+/* ---------------------------------------------------------------- whole steps */
+
+static oct_steps_options
+small_steps(const oct_model_spec *spec) {
+  return (oct_steps_options){.drive = {.spec = spec,
+                                       .parallel = OCT_PARALLEL_DEFAULT,
+                                       .kv_dtype = OCT_DTYPE_BF16,
+                                       .max_slots = 16,
+                                       .max_context = 512,
+                                       .max_tokens = 512},
+                             .context = 256,
+                             .repeats = 3};
+}
+
+/* The mock takes 1 ms, 1 us a token and 10 us a sequence. */
+static void
+drives_a_world(void) {
+  g_autoptr(GError) error = NULL;
+  g_autofree oct_step_timings *timings = g_new0(oct_step_timings, 1);
+  g_auto(rig) r = {0};
+  rig_init(&r, "smollm2-135m", "h200x1", 1);
+  oct_world *world = oct_backend_world_new("mock", &error);
+  g_assert_no_error(error);
+  const oct_steps_options options = small_steps(r.spec);
+  gboolean fine = oct_calibrate_steps(world, &options, r.profile, timings, &error);
+  g_assert_no_error(error);
+  g_assert_true(fine);
+  oct_world_free(world);
+  g_assert_cmpuint(timings->n, >, 10);
+  for (guint32 i = 0; i < timings->n; i++) {
+    const oct_step_timing *t = &timings->timings[i];
+    const gint64 tokens = t->step.n_decode + t->step.n_prefill * t->step.tokens;
+    const gint64 seqs = t->step.n_decode + t->step.n_prefill;
+    g_assert_cmpint(t->measured_ns, ==, 1000000 + 1000 * tokens + 10000 * seqs);
+    g_assert_cmpint(t->graph, ==, t->step.n_prefill == 0);
+    oct_step_shape shape;
+    if (t->step.n_prefill == 0) {
+      shape_decode(&shape, t->step.n_decode, t->step.context, 0);
+      g_assert_cmpint(t->priced_ns, ==, step_ns(&r, &shape));
+    }
+  }
+  /* A profile with these ratios prices the steps that they are from. */
+  g_autoptr(oct_calibration) c = oct_calibration_new("made", "made up", "h200x1", STAMP);
+  oct_calibrate_set_ratios(c, timings);
+  oct_profile_free(r.profile);
+  r.profile = parse(c, &error);
+  g_assert_no_error(error);
+  rig_make(&r);
+  guint checked = 0;
+  for (guint32 i = 0; i < timings->n; i++) {
+    const oct_step_timing *t = &timings->timings[i];
+    if (!t->fits || !t->graph)
+      continue;
+    oct_step_shape shape;
+    shape_decode(&shape, t->step.n_decode, t->step.context, 0);
+    double price = (double)step_ns(&r, &shape), measured = (double)t->measured_ns;
+    g_assert_cmpfloat_with_epsilon(price, measured, 1e-4 * measured);
+    checked++;
+  }
+  g_assert_cmpuint(checked, ==, 5);
+}
+
+static int
+open_recurrent(oct_world *world, void *arg) {
+  GError **error = arg;
+  g_autoptr(oct_model_spec) spec = oct_model_spec_load("kimi-linear-48b-a3b", NULL, error);
+  g_assert_nonnull(spec);
+  oct_steps_options options = small_steps(spec);
+  oct_drive *drive = oct_drive_new(world, &options.drive, error);
+  g_assert_null(drive);
+  return 0;
+}
+
+static void
+recurrent_models_are_refused(void) {
+  g_autoptr(GError) error = NULL;
+  oct_world *world = oct_backend_world_new("mock", &error);
+  g_assert_no_error(error);
+  oct_world_run(world, open_recurrent, &error);
+  g_assert_error(error, OCT_CALIBRATE_ERROR, OCT_CALIBRATE_ERROR_MODEL);
+  oct_world_free(world);
+}
+
+static void
+ratios_are_linear(void) {
+  const oct_curve curve = {.n = 2, .x = {10, 20}, .y = {1, 2}};
+  g_assert_cmpfloat(oct_step_ratio_at(&curve, 1), ==, 1);
+  g_assert_cmpfloat_with_epsilon(oct_step_ratio_at(&curve, 15), 1.5, 1e-12);
+  g_assert_cmpfloat(oct_step_ratio_at(&curve, 1000), ==, 2);
+  g_assert_cmpfloat(oct_step_ratio_at(&(oct_curve){0}, 5), ==, 1);
+}
+
+int
+main(int argc, char **argv) {
+  g_test_init(&argc, &argv, NULL);
+  g_test_add_func("/sim/calibrate/plan/has-the-kernels-that-a-model-runs", plans_what_a_model_runs);
+  g_test_add_func("/sim/calibrate/tables/price-what-was-measured", prices_are_the_tables);
+  g_test_add_func("/sim/calibrate/tables/never-beat-the-roofline", roofline_holds);
+  g_test_add_func("/sim/calibrate/tables/end-where-times-are-missing", gaps_are_cut_off);
+  g_test_add_func("/sim/calibrate/tables/are-refused-by-name", bad_tables_are_refused);
+  g_test_add_func("/sim/calibrate/steps/are-timed-and-priced", drives_a_world);
+  g_test_add_func("/sim/calibrate/steps/refuse-recurrent-models", recurrent_models_are_refused);
+  g_test_add_func("/sim/calibrate/steps/ratios-are-linear-and-flat-outside", ratios_are_linear);
+  return g_test_run();
+}

@@ -1,0 +1,130 @@
+/* Teacher-forced validation: a log whose times are the model's own prices, but for a known factor,
+ * and logs that are none. */
+#include <math.h>
+#include <string.h>
+
+#include <glib/gstdio.h>
+
+#include "sim/validate/report.h"
+#include "sim/validate/steps.h"
+#include "sim/validate/validate.h"
+#include "tests/sim/cost/fixture.h"
+
+static char *path;
+
+#define HEAD "{\"octet_steps\":1,\"clock\":\"real\"}\n"
+#define OPENED                                                                                     \
+  "{\"opened\":1,\"tensor\":1,\"pipeline\":1,\"data\":1,\"decode_context\":1,"                     \
+  "\"expert_parallel\":false,\"kv_dtype\":\"bfloat16\",\"block_size\":16,\"eager\":false,"         \
+  "\"graph_max_batch\":256,\"label\":\"m\"}\n"
+
+static json_t *
+validate(guint32 skip, GError **error) {
+  const oct_steps_validation v = {
+      .log = path, .model = "llama-3.1-8b", .node = "h200x1", .skip = skip};
+  return oct_validate_steps(&v, error);
+}
+
+/* A step that takes `factor` of its price, after a gap; the engine knew what ended at `known`. */
+static gint64
+add_step(GString *log, const rig *r, const oct_step_shape *shape, const char *slices, double factor,
+         gint64 begin, gint64 known) {
+  gint64 end = begin + (gint64)((double)step_ns(r, shape) * factor);
+  static guint number;
+  g_string_append_printf(log,
+                         "{\"step\":%u,\"instance\":1,\"known_ns\":%" G_GINT64_FORMAT
+                         ",\"start_ns\":%" G_GINT64_FORMAT ",\"end_ns\":%" G_GINT64_FORMAT
+                         ",\"gap_ns\":20000,\"domains\":[{\"rows\":%u,%s}]}\n",
+                         ++number, known, begin, end, shape->domains[0].sample_rows, slices);
+  return end;
+}
+
+static void
+finds_a_known_error(void) {
+  g_autoptr(GError) error = NULL;
+  g_auto(rig) r = {0};
+  rig_init(&r, "llama-3.1-8b", "h200x1", 1);
+  r.profile->engine.graph_max_batch = 256; /* as the log says */
+  rig_make(&r);
+  g_autoptr(GString) log = g_string_new(HEAD OPENED);
+  oct_step_shape prompt, decode;
+  shape_prefill(&prompt, 1, 512, 0, 0);
+  shape_decode(&decode, 2, 1000, 0);
+  gint64 now = 1000, before = 0;
+  /* The model asks for 4 % more than the prompts took, and as much as the decodes did. */
+  for (guint i = 0; i < 20; i++) {
+    gint64 end = add_step(log, &r, &prompt, "\"prefill\":[[512,0]]", 1 / 1.04, now, before);
+    before = now;
+    now = end + 20000;
+    end = add_step(log, &r, &decode, "\"decode\":[999,999]", 1, now, before);
+    before = now;
+    now = end + 20000;
+  }
+  g_assert_true(g_file_set_contents(path, log->str, -1, NULL));
+  json_t *part = validate(0, &error);
+  g_assert_no_error(error);
+  const json_t *tables = json_object_get(part, "tables");
+  const json_t *rows = json_object_get(json_array_get(tables, 0), "rows");
+  g_assert_cmpuint(json_array_size(rows), ==, 3); /* decodes, prompts, all */
+  const json_t *decodes = json_array_get(rows, 0), *prompts = json_array_get(rows, 1);
+  g_assert_cmpfloat_with_epsilon(json_number_value(json_array_get(decodes, 3)), 0, 0.01);
+  g_assert_cmpfloat_with_epsilon(json_number_value(json_array_get(prompts, 3)), 4, 0.01);
+  g_assert_cmpfloat_with_epsilon(json_number_value(json_array_get(prompts, 5)), 4, 0.01);
+  g_assert_cmpfloat_with_epsilon(oct_validate_got(part, "teacher-forced steps, p90"), 0.04, 1e-4);
+  /* The device was idle for 20 us before each step. */
+  const json_t *idle = json_object_get(json_array_get(tables, 1), "rows");
+  g_assert_cmpfloat_with_epsilon(json_number_value(json_array_get(json_array_get(idle, 0), 1)), 20,
+                                 1e-6);
+  json_decref(part);
+  /* Left out, the first steps are not scored. */
+  part = validate(39, &error);
+  g_assert_no_error(error);
+  rows = json_object_get(json_array_get(json_object_get(part, "tables"), 0), "rows");
+  g_assert_cmpuint(json_array_size(rows), ==, 2);
+  json_decref(part);
+}
+
+static void
+refuses_what_is_no_log(void) {
+  static const struct {
+    const char *text, *why;
+  } cases[] = {
+      {"", "an empty file"},
+      {"step,ns\n", "not an object of JSON"},
+      {"{\"octet_steps\":2}\n", "\"octet_steps\" is not a whole number from 1 to 1"},
+      {HEAD "{\"step\":1,\"instance\":7,\"known_ns\":0,\"start_ns\":0,\"end_ns\":1,\"gap_ns\":0,"
+            "\"domains\":[{\"rows\":1,\"decode\":[5]}]}\n",
+       "never opened"},
+      {HEAD OPENED "{\"step\":1,\"instance\":1,\"known_ns\":0,\"start_ns\":9,\"end_ns\":1,"
+                   "\"gap_ns\":0,\"domains\":[{\"rows\":1,\"decode\":[5]}]}\n",
+       "\"end_ns\""},
+      {HEAD OPENED "{\"step\":1,\"instance\":1,\"known_ns\":0,\"start_ns\":0,\"end_ns\":1,"
+                   "\"gap_ns\":0,\"domains\":[{\"rows\":1,\"prefill\":[[0,5]]}]}\n",
+       "a slice is neither"},
+      {HEAD OPENED "{\"step\":1,\"instance\":1,\"known_ns\":0,\"start_ns\":0,\"end_ns\":1,"
+                   "\"gap_ns\":0,\"domains\":[{\"rows\":1}]}\n",
+       "without slices"},
+  };
+  for (guint i = 0; i < G_N_ELEMENTS(cases); i++) {
+    g_autoptr(GError) error = NULL;
+    g_assert_true(g_file_set_contents(path, cases[i].text, -1, NULL));
+    g_assert_null(validate(0, &error));
+    g_assert_error(error, OCT_VALIDATE_ERROR, OCT_VALIDATE_ERROR_DATA);
+    if (strstr(error->message, cases[i].why) == NULL)
+      g_error("'%s' lacks '%s'", error->message, cases[i].why);
+  }
+}
+
+int
+main(int argc, char **argv) {
+  g_test_init(&argc, &argv, NULL);
+  g_autofree char *folder = g_dir_make_tmp("octet-steps-XXXXXX", NULL);
+  path = g_build_filename(folder, "steps.jsonl", NULL);
+  g_test_add_func("/sim/validate/steps/a-known-error-is-found", finds_a_known_error);
+  g_test_add_func("/sim/validate/steps/what-is-no-log-is-refused", refuses_what_is_no_log);
+  int failed = g_test_run();
+  g_unlink(path);
+  g_rmdir(folder);
+  g_free(path);
+  return failed;
+}
