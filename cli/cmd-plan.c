@@ -15,7 +15,7 @@
 #include "sim/plan/plan.h"
 
 #define COMMAND     "plan"
-#define OWN_ENTRIES 20
+#define OWN_ENTRIES 26
 
 /* Whole decode steps against 44 published runs: doc/simulation.md 1.3. Experts: the widest of the
  * BF16 bands of 1.2. */
@@ -25,8 +25,8 @@
 typedef struct options {
   oct_engine_flags *flags;
   oct_trace_flags trace;
-  char *rate, *duration, *slo, *assume, *json, *state, *price, *objective, *cost_error, *input,
-      *output;
+  char *rate, *duration, *slo, *assume, *json, *html, *state, *price, *objective, *cost_error,
+      *input, *output;
   gint seeds, jobs, gpus_max, nodes_max, coarse;
   gboolean exact_lengths, all;
   char *identity, *made; /* owned: made = the name of traffic from --input and --output */
@@ -71,6 +71,8 @@ own_entries(GOptionEntry *e, options *o) {
        "max_tokens of requests that do not state it", "DIST"},
       {"all", 0, 0, G_OPTION_ARG_NONE, &o->all, "list every layout", NULL},
       {"json", 0, 0, G_OPTION_ARG_FILENAME, &o->json, "write the plan as JSON, - for stdout",
+       "FILE"},
+      {"html", 0, 0, G_OPTION_ARG_FILENAME, &o->html, "write the plan as a page with plots",
        "FILE"},
       G_OPTION_ENTRY_NULL,
   };
@@ -266,7 +268,7 @@ read_cost_error(options *o, GError **error) {
 /* All words but those that say how, not what. */
 static char *
 make_identity(int argc, char **argv) {
-  static const char *const how[] = {"--state", "--json", "--jobs"};
+  static const char *const how[] = {"--state", "--json", "--jobs", "--html"};
   GString *text = g_string_new(NULL);
   for (int i = 1; i < argc; i++) {
     gboolean left_out = strcmp(argv[i], "--all") == 0;
@@ -324,7 +326,7 @@ run_plan(options *o, GError **error) {
   o->plan.state_path = o->state;
   o->plan.user = &at;
   o->plan.told = terminal ? show_progress : NULL;
-  if (!oct_report_file_check(o->json, error))
+  if (!oct_report_file_check(o->json, error) || !oct_report_file_check_html(o->html, error))
     return FALSE;
   json_t *plan = oct_plan_make(&o->plan, error);
   if (terminal)
@@ -335,6 +337,8 @@ run_plan(options *o, GError **error) {
     oct_plan_print(stdout, plan, o->all);
   if (o->json != NULL)
     good = oct_report_file_write(o->json, plan, error);
+  if (good && o->html != NULL)
+    good = oct_report_file_write_html(o->html, plan, error);
   json_decref(plan);
   return good;
 }
@@ -353,9 +357,9 @@ run(options *o) {
 
 static void
 clear_options(options *o) {
-  char *const texts[] = {o->rate,  o->duration, o->slo,       o->assume, o->json,
-                         o->state, o->price,    o->objective, o->input,  o->output,
-                         o->made,  o->identity, o->cost_error};
+  char *const texts[] = {o->html,   o->rate,  o->duration, o->slo,       o->assume,
+                         o->json,   o->state, o->price,    o->objective, o->input,
+                         o->output, o->made,  o->identity, o->cost_error};
   for (gsize i = 0; i < G_N_ELEMENTS(texts); i++)
     g_free(texts[i]);
   for (gsize i = 0; i < G_N_ELEMENTS(o->labels); i++)

@@ -29,7 +29,7 @@ typedef struct options {
   oct_engine_flags *flags;
   oct_trace_flags trace;
   char *rate, *rate_mode, *duration, *warmup, *slo, *assume, *timeline_interval, *load;
-  char *json, *requests, *timeline, *log;
+  char *json, *html, *requests, *timeline, *log, *chrome, *chrome_from, *chrome_for;
   char **compare;
   gboolean exact_lengths, find_capacity;
   const char *name; /* of the trace, as the user wrote it */
@@ -86,6 +86,8 @@ replay_entries(GOptionEntry *e, options *o) {
        "FLAGS|FILE"},
       {"json", 0, 0, G_OPTION_ARG_FILENAME, &o->json, "write the report as JSON, - for stdout",
        "FILE"},
+      {"html", 0, 0, G_OPTION_ARG_FILENAME, &o->html, "write the report as a page with plots",
+       "FILE"},
       {"requests", 0, 0, G_OPTION_ARG_FILENAME, &o->requests, "write a JSON line per request",
        "FILE"},
       {"timeline", 0, 0, G_OPTION_ARG_FILENAME, &o->timeline, "write a CSV row per interval",
@@ -93,11 +95,15 @@ replay_entries(GOptionEntry *e, options *o) {
       {"timeline-interval", 0, 0, G_OPTION_ARG_STRING, &o->timeline_interval, "its rows (1s)",
        "TIME"},
       {"log", 0, 0, G_OPTION_ARG_FILENAME, &o->log, "write the event log", "FILE"},
+      {"chrome-trace", 0, 0, G_OPTION_ARG_FILENAME, &o->chrome,
+       "write steps, copies and requests for Perfetto or chrome://tracing", "FILE"},
+      {"chrome-from", 0, 0, G_OPTION_ARG_STRING, &o->chrome_from, "where it begins (0s)", "TIME"},
+      {"chrome-for", 0, 0, G_OPTION_ARG_STRING, &o->chrome_for, "how much it holds (10s)", "TIME"},
       G_OPTION_ENTRY_NULL,
   };
   memcpy(e, own, sizeof own);
 }
-#define OWN_ENTRIES 16
+#define OWN_ENTRIES 20
 
 static void
 all_entries(GOptionEntry *entries, options *o) {
@@ -127,6 +133,12 @@ fill_times(const options *o, oct_replay_config *c, GError **error) {
     return FALSE;
   if (o->warmup != NULL && c->duration_ns > 0 && c->warmup_ns >= c->duration_ns)
     return oct_cli_bad_option(error, "warmup", o->warmup, "leaves nothing of the duration");
+  if (o->chrome_from != NULL &&
+      !oct_duration_parse("chrome-from", o->chrome_from, FALSE, &c->chrome_from_ns, error))
+    return FALSE;
+  if (o->chrome_for != NULL &&
+      !oct_duration_parse("chrome-for", o->chrome_for, TRUE, &c->chrome_for_ns, error))
+    return FALSE;
   return o->timeline_interval == NULL ||
          oct_duration_parse("timeline-interval", o->timeline_interval, TRUE, &c->timeline_ns,
                             error);
@@ -137,8 +149,8 @@ static gboolean
 check_files(const options *o, GError **error) {
   const struct {
     const char *flag, *path;
-  } files[] = {
-      {"json", o->json}, {"requests", o->requests}, {"timeline", o->timeline}, {"log", o->log}};
+  } files[] = {{"json", o->json},         {"html", o->html}, {"requests", o->requests},
+               {"timeline", o->timeline}, {"log", o->log},   {"chrome-trace", o->chrome}};
   for (gsize i = 0; i < G_N_ELEMENTS(files); i++) {
     if (files[i].path == NULL)
       continue;
@@ -166,6 +178,10 @@ check_pairs(const options *o, GError **error) {
   if (o->timeline_interval != NULL && o->timeline == NULL)
     return oct_cli_bad_option(error, "timeline-interval", o->timeline_interval,
                               "has no meaning without --timeline");
+  const char *window = o->chrome_from != NULL ? o->chrome_from : o->chrome_for;
+  if (window != NULL && o->chrome == NULL)
+    return oct_cli_bad_option(error, o->chrome_from != NULL ? "chrome-from" : "chrome-for", window,
+                              "has no meaning without --chrome-trace");
   return check_files(o, error);
 }
 
@@ -182,6 +198,8 @@ fill_config(const options *o, oct_replay_config *c, GError **error) {
   c->requests_path = o->requests;
   c->timeline_path = o->timeline;
   c->log_path = o->log;
+  c->chrome_path = o->chrome;
+  c->detail = c->picture = o->json != NULL || o->html != NULL;
   if (o->rate_mode != NULL && strcmp(o->rate_mode, "superpose") == 0)
     c->rows.mode = OCT_RATE_SUPERPOSE;
   else if (o->rate_mode != NULL && strcmp(o->rate_mode, "compress") != 0)
@@ -367,6 +385,8 @@ hand_out(const options *o, json_t *report, void (*print)(FILE *, const json_t *)
     print(stdout, report);
   if (o->json != NULL)
     good = oct_report_file_write(o->json, report, error);
+  if (good && o->html != NULL)
+    good = oct_report_file_write_html(o->html, report, error);
   json_decref(report);
   return good;
 }
@@ -408,8 +428,8 @@ static gboolean
 run_several(const options *o, plan *p, GError **error) {
   progress at = {0};
   json_t *reports[OCT_JOBS_MAX];
-  if (o->requests != NULL || o->timeline != NULL || o->log != NULL)
-    return oct_cli_bad_option(error, COMMAND, "--requests, --timeline, --log",
+  if (o->requests != NULL || o->timeline != NULL || o->log != NULL || o->chrome != NULL)
+    return oct_cli_bad_option(error, COMMAND, "--requests, --timeline, --log, --chrome-trace",
                               "are of one configuration");
   if (!check_setups(p, error))
     return FALSE;
@@ -494,9 +514,14 @@ run_capacity(const options *o, plan *p, GError **error) {
 
 static void
 clear_options(options *o) {
-  char **const texts[] = {&o->rate, &o->rate_mode, &o->duration, &o->warmup,
-                          &o->slo,  &o->assume,    &o->load,     &o->timeline_interval,
-                          &o->json, &o->requests,  &o->timeline, &o->log};
+  char **const texts[] = {&o->rate,        &o->rate_mode,
+                          &o->duration,    &o->warmup,
+                          &o->slo,         &o->assume,
+                          &o->load,        &o->json,
+                          &o->html,        &o->requests,
+                          &o->timeline,    &o->log,
+                          &o->chrome,      &o->timeline_interval,
+                          &o->chrome_from, &o->chrome_for};
   for (gsize i = 0; i < G_N_ELEMENTS(texts); i++)
     g_free(*texts[i]);
   oct_trace_flags_clear(&o->trace);
@@ -516,10 +541,11 @@ run(options *o) {
     status = oct_cli_refuse(COMMAND, "%s", error->message);
     g_error_free(error);
   } else {
-    gboolean good =
-        oct_report_file_check(o->json, &error) && (o->find_capacity ? run_capacity(o, &p, &error)
-                                                   : p.n > 1        ? run_several(o, &p, &error)
-                                                                    : run_single(o, &p, &error));
+    gboolean good = oct_report_file_check(o->json, &error) &&
+                    oct_report_file_check_html(o->html, &error) &&
+                    (o->find_capacity ? run_capacity(o, &p, &error)
+                     : p.n > 1        ? run_several(o, &p, &error)
+                                      : run_single(o, &p, &error));
     if (!good && g_error_matches(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION)) {
       status = oct_cli_refuse(COMMAND, "%s", error->message);
       g_error_free(error);

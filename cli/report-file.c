@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/trace-flags.h"
+#include "sim/page/page.h"
 #include "sim/replay/replay.h"
 #include "sim/replay/report.h"
 
@@ -35,6 +36,30 @@ oct_report_file_write(const char *path, const json_t *report, GError **error) {
                   fputc('\n', file) != EOF;
   int why = errno;
   if (file != NULL && !is_stdout && fclose(file) != 0 && good) {
+    good = FALSE;
+    why = errno;
+  }
+  return good || fail(path, why, error);
+}
+
+gboolean
+oct_report_file_check_html(const char *path, GError **error) {
+  if (path == NULL)
+    return TRUE;
+  if (strcmp(path, "-") == 0 || *path == '\0')
+    return oct_cli_bad_option(error, "html", path, "is no name of a file");
+  return oct_page_check(error) && oct_report_file_check(path, error);
+}
+
+gboolean
+oct_report_file_write_html(const char *path, const json_t *report, GError **error) {
+  g_autofree char *page = oct_page_make(report, error);
+  if (page == NULL)
+    return FALSE;
+  FILE *file = fopen(path, "we");
+  gboolean good = file != NULL && fputs(page, file) != EOF;
+  int why = errno;
+  if (file != NULL && fclose(file) != 0 && good) {
     good = FALSE;
     why = errno;
   }

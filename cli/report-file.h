@@ -16,6 +16,12 @@ gboolean oct_report_file_check(const char *path, GError **error) G_GNUC_WARN_UNU
 gboolean oct_report_file_write(const char *path, const json_t *report,
                                GError **error) G_GNUC_WARN_UNUSED_RESULT;
 
+/* As a page for a browser. */
+gboolean oct_report_file_write_html(const char *path, const json_t *report,
+                                    GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* Whether a page could be written there: NULL is fine. */
+gboolean oct_report_file_check_html(const char *path, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+
 /* What --compare was given: names a report rather than flags. */
 gboolean oct_report_file_is_one(const char *text);
 /* The report in a file of --json; of one with several, all. Appended to the array `list`; one

@@ -101,9 +101,10 @@ count_nothing(void *user, oct_counters *out) {
 static void
 make_views(load *l) {
   for (int v = 0; v < VIEWS; v++) {
-    oct_metrics_options o = {.warmup_ns = l->config->warmup_ns, .slo = l->config->slo};
-    o.source = v == DUE ? (oct_metrics_source){l, sample, counters}
-                        : (oct_metrics_source){l, sample_nothing, count_nothing};
+    oct_metrics_options o = {
+        .warmup_ns = l->config->warmup_ns, .slo = l->config->slo, .detail = v == DUE};
+    o.source = v == DUE ? (oct_metrics_source){l, sample, counters, NULL}
+                        : (oct_metrics_source){l, sample_nothing, count_nothing, NULL};
     l->views[v] = oct_metrics_new(&o);
   }
 }
@@ -214,7 +215,8 @@ fill_outcomes(const request *r, const oct_ask_end *end, oct_outcome views[VIEWS]
   gint64 first = end->first_ns < 0 ? -1 : end->first_ns - l->origin_ns;
   gint64 last = end->last_ns < 0 ? -1 : end->last_ns - l->origin_ns;
   gint64 late = r->sent_ns - r->due_ns;
-  oct_outcome o = {.fate = fate_of(end), .arrival_ns = r->due_ns, .output_tokens = n};
+  oct_outcome o = {
+      .fate = fate_of(end), .index = r->index, .arrival_ns = r->due_ns, .output_tokens = n};
   o.input_tokens = end->has_usage ? end->prompt_tokens : r->input_tokens;
   o.cut = n < r->true_tokens;
   for (int v = 0; v < VIEWS; v++)

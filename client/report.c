@@ -163,6 +163,14 @@ run_json(const oct_bench_facts *f, const oct_load_result *r) {
   return out;
 }
 
+/* As of a replay, without what only a simulated node knows. */
+static json_t *
+detail_json(const oct_measured *m) {
+  return json_pack("{s:o, s:o, s:n, s:n, s:n, s:n, s:o}", "cdf", oct_cdf_json(m), "course",
+                   oct_course_json(m), "batch_sizes", "loads", "topology", "stretch",
+                   "kept_requests", oct_kept_json(m));
+}
+
 json_t *
 oct_bench_json(const oct_bench_facts *f, const oct_load_result *r) {
   const oct_measured *m = &r->from_due;
@@ -198,6 +206,7 @@ oct_bench_json(const oct_bench_facts *f, const oct_load_result *r) {
   json_object_set_new(out, "use", gauges_json(m));
   json_object_set_new(out, "series", oct_series_json(m));
   json_object_set_new(out, "client", client_json(r));
+  json_object_set_new(out, "detail", detail_json(m));
   /* What only the engine's side knows. */
   static const char *const unknown[] = {"memory", "host_times", "scheduler",
                                         "steps",  "experts",    "step_times"};

@@ -167,3 +167,24 @@ oct_replay_assumptions(const oct_replay_config *config, const oct_replay_result 
   if (r->own_rate > 0 && config->rows.mode == OCT_RATE_SUPERPOSE)
     add(list, "rate: copies of the trace on top of each other share no prefixes");
 }
+
+void
+oct_replay_errors(const oct_replay_result *r, json_t *list) {
+  const oct_setup *s = &r->setup;
+  const oct_hist *ttft = r->drive.measured.latency[OCT_LATENCY_TTFT];
+  if (s->options.backend == OCT_REPLAY_MOCK || s->profile == NULL) {
+    add(list, "times are of no machine: there is nothing that they could be compared with");
+  } else if (has_experts(s->spec)) {
+    add(list, "step costs: 30 %% is the 90th percentile of the error of BF16 expert kernels, 64 %% "
+              "of FP8 block ones (doc/simulation.md 1.2), the widest term of a step");
+  } else {
+    add(list, "step costs: 44 published decode steps of a dense model took 0.89 to 1.12 times what "
+              "they are priced at, 1.00 in the median (doc/simulation.md 1.3)");
+  }
+  guint64 n = ttft != NULL ? oct_hist_count(ttft) : 0;
+  add(list,
+      "chance: one stream of requests; a p99 of requests rests on the %" G_GUINT64_FORMAT
+      " of %" G_GUINT64_FORMAT " that were slower. octet compare says which differences between "
+      "two runs are more than chance",
+      n / 100, n);
+}

@@ -5,6 +5,7 @@
 
 #include "engine/base/rng.h"
 #include "sim/replay/drive.h"
+#include "sim/replay/spans.h"
 
 typedef struct oct_driver oct_driver;
 
@@ -29,11 +30,13 @@ typedef struct oct_live {
 } oct_live;
 
 struct oct_driver {
-  oct_world *world;
+  oct_world *world; /* that the engines are in: a tap, or the one that was given */
+  oct_world *given;
   const oct_drive_config *config;
   oct_drive_result *result;
   oct_feed *feed;
   oct_metrics *metrics;
+  oct_spans *spans; /* NULL = nobody looks at steps */
   guint32 n_replicas;
   oct_replica replicas[OCT_REPLICAS_MAX];
   oct_rng lengths; /* draws of assume_max_tokens */
@@ -63,6 +66,8 @@ gboolean oct_driver_fail(oct_driver *d);
 /* ---- watch.c */
 void oct_driver_sum_stats(const oct_driver *d, oct_engine_stats *sum);
 oct_metrics_source oct_driver_source(oct_driver *d);
+/* Spans and their tap, where they are asked for. */
+void oct_driver_watch_spans(oct_driver *d);
 /* Samples and rows due before `now`. */
 void oct_driver_watch(oct_driver *d, oct_time now);
 oct_time oct_driver_next_watch(const oct_driver *d);

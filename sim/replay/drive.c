@@ -38,6 +38,7 @@ set_up(oct_driver *d) {
   oct_metrics_options options = {.warmup_ns = d->config->warmup_ns,
                                  .sample_ns = d->config->sample_ns,
                                  .slo = d->config->slo,
+                                 .detail = d->config->detail,
                                  .source = oct_driver_source(d)};
   d->metrics = oct_metrics_new(&options);
   d->page_ids = g_array_new(FALSE, FALSE, sizeof(guint64));
@@ -63,11 +64,12 @@ is_over(const oct_driver *d) {
  * own. */
 static void
 turn_engines(oct_driver *d) {
+  gboolean each_step = d->spans != NULL && oct_spans_looks(d->spans, d->now);
   for (guint32 i = 0; i < d->n_replicas; i++) {
     oct_replica *replica = &d->replicas[i];
     if (!replica->dirty && replica->wake > d->now)
       continue;
-    oct_time horizon = MIN(d->next_input, oct_driver_next_watch(d));
+    oct_time horizon = each_step ? d->now : MIN(d->next_input, oct_driver_next_watch(d));
     for (guint32 j = 0; j < d->n_replicas; j++)
       if (j != i)
         horizon = MIN(horizon, d->replicas[j].dirty ? d->now : d->replicas[j].wake);
@@ -167,6 +169,10 @@ conclude(oct_driver *d) {
   r->ended = d->ended;
   r->refused = d->refused;
   oct_driver_sum_stats(d, &r->stats);
+  if (d->spans != NULL)
+    oct_spans_end(d->spans, d->now);
+  if (d->config->picture)
+    r->picture = oct_spans_json(d->spans);
   r->step_hist = oct_hist_new();
   r->batch_hist = oct_hist_new();
   for (guint32 i = 0; i < d->n_replicas; i++) {
@@ -203,19 +209,24 @@ oct_drive(oct_world *world, oct_rows *rows, guint32 concurrency, const oct_drive
   oct_assert(config->timeline == NULL || config->timeline_ns > 0);
   memset(result, 0, sizeof *result);
   oct_driver *d = g_new0(oct_driver, 1);
-  d->world = world;
+  d->world = d->given = world;
   d->config = config;
   d->result = result;
   d->feed = oct_feed_new(rows, concurrency);
   set_up(d);
-  oct_world_run(world, run, d);
+  oct_driver_watch_spans(d);
+  oct_world_run(d->world, run, d);
+  if (d->world != world)
+    oct_world_free(d->world);
+  oct_spans_free(d->spans);
   GError *failed = g_steal_pointer(&d->error);
   oct_metrics_free(d->metrics);
   oct_feed_free(d->feed);
   g_array_unref(d->page_ids);
   g_free(d);
-  if (failed == NULL && flush(config->requests, "requests", &failed))
-    (void)flush(config->timeline, "timeline", &failed);
+  if (failed == NULL && flush(config->requests, "requests", &failed) &&
+      flush(config->timeline, "timeline", &failed))
+    (void)flush(config->chrome, "chrome-trace", &failed);
   if (failed == NULL)
     return TRUE;
   oct_drive_result_clear(result);
@@ -228,5 +239,6 @@ oct_drive_result_clear(oct_drive_result *result) {
   oct_measured_clear(&result->measured);
   oct_hist_free(result->step_hist);
   oct_hist_free(result->batch_hist);
+  json_decref(result->picture);
   memset(result, 0, sizeof *result);
 }

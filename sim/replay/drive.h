@@ -13,6 +13,7 @@
 #ifndef OCT_SIM_REPLAY_DRIVE_H
 #define OCT_SIM_REPLAY_DRIVE_H
 
+#include <jansson.h>
 #include <stdio.h>
 
 #include "sim/replay/feed.h"
@@ -46,6 +47,10 @@ typedef struct oct_drive_config {
                      none */
   FILE *timeline; /* CSV, a row per interval; NULL = none */
   oct_time timeline_ns;
+  gboolean detail;  /* oct_metrics_options.detail */
+  gboolean picture; /* a stretch of steps is kept: oct_drive_result.picture */
+  FILE *chrome;     /* steps, copies and requests of a window (spans.h); NULL = none */
+  oct_time chrome_from_ns, chrome_for_ns;
   /* Reads the counters of the world's resources: [*n] each; NULL = none. */
   void (*read_use)(oct_world *world, guint *n, double *moved, gint64 *delayed_ns);
   /* All may be NULL. Now and then; each request of the window's time as it ends; and after each
@@ -69,6 +74,7 @@ typedef struct oct_drive_result {
   guint64 unsized;         /* requests whose max_tokens nobody stated */
   oct_engine_stats stats;  /* of the whole run, summed over replicas */
   oct_hist *step_hist, *batch_hist; /* owned; whole run */
+  json_t *picture;                  /* owned; NULL unless asked for (oct_spans_json()) */
   guint32 page_tokens;
   guint32 n_groups;
   gboolean is_state[OCT_MODEL_GROUPS_MAX];

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "sim/replay/detail.h"
 #include "sim/replay/measured-json.h"
 #include "sim/replay/replay.h"
 #include "sim/replay/residency.h"
@@ -298,9 +299,11 @@ oct_replay_json(const oct_replay_config *config, const oct_replay_result *r) {
   const oct_traffic traffic = traffic_of(config, r);
   const oct_whole_run run = whole_run_of(r);
   json_t *out = json_object(), *assumptions = json_array(), *warnings = json_array();
+  json_t *errors = json_array();
   for (guint i = 0; i < r->setup.warnings->len; i++)
     json_array_append_new(warnings, oct_json_text(r->setup.warnings->pdata[i]));
   oct_replay_assumptions(config, r, assumptions);
+  oct_replay_errors(r, errors);
   json_object_set_new(out, "schema", oct_json_text(OCT_REPLAY_SCHEMA));
   json_object_set_new(out, "octet", oct_json_text(PACKAGE_VERSION));
   json_object_set_new(out, "label", oct_json_text(config->label));
@@ -309,6 +312,7 @@ oct_replay_json(const oct_replay_config *config, const oct_replay_result *r) {
   json_object_set_new(out, "memory", memory_json(&r->setup));
   json_object_set_new(out, "host_times", host_json(&r->setup));
   json_object_set_new(out, "assumptions", assumptions);
+  json_object_set_new(out, "errors", errors);
   json_object_set_new(out, "warnings", warnings);
   json_object_set_new(out, "verdict", oct_verdict_json(m));
   json_object_set_new(out, "window", oct_window_json(m, &run));
@@ -323,6 +327,7 @@ oct_replay_json(const oct_replay_config *config, const oct_replay_result *r) {
   json_object_set_new(out, "resources", resources_json(m, &r->setup));
   json_object_set_new(out, "step_times", oct_step_times_json(r));
   json_object_set_new(out, "series", oct_series_json(m));
+  json_object_set_new(out, "detail", config->detail ? oct_detail_json(r) : json_null());
   json_object_set_new(out, "run", run_json(r));
   return out;
 }

@@ -51,4 +51,10 @@ json_t *oct_throughput_json(const oct_measured *m, const oct_whole_run *run);
 json_t *oct_slo_json(const oct_slo *slo, const oct_measured *m);
 json_t *oct_series_json(const oct_measured *m);
 
+/* ---- what pictures and comparisons are made of (measured-detail.c) */
+json_t *oct_cdf_json(const oct_measured *m);
+json_t *oct_course_json(const oct_measured *m);
+json_t *oct_batch_sizes_json(const oct_measured *m);
+json_t *oct_kept_json(const oct_measured *m); /* null when none was kept */
+
 #endif

@@ -1,8 +1,10 @@
 #include "sim/replay/metrics.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/assert.h"
+#include "engine/base/rng.h"
 
 #define HISTS (OCT_LATENCY_COUNT) /* of a batch; ITL's place holds the longest gaps */
 
@@ -22,6 +24,11 @@ struct oct_metrics {
   batch batches[OCT_METRICS_BATCHES_MAX];
   gboolean ended, extended;
   oct_counters at_end;
+  guint n_moved;
+  double *moved; /* [OCT_METRICS_SAMPLES_MAX x n_moved]; NULL before the first sample */
+  guint n_kept;
+  oct_kept_request *kept; /* [2 x OCT_METRICS_REQUESTS_MAX]; NULL without detail */
+  guint64 hash_most;      /* no request above it is kept */
 };
 
 const char *
@@ -48,6 +55,9 @@ oct_metrics_new(const oct_metrics_options *options) {
   m->options = *options;
   m->sample_ns = options->sample_ns > 0 ? options->sample_ns : OCT_METRICS_SAMPLE_NS;
   m->origin_ns = MAX(options->warmup_ns, 0);
+  m->hash_most = G_MAXUINT64;
+  if (options->detail)
+    m->kept = g_new(oct_kept_request, 2 * OCT_METRICS_REQUESTS_MAX);
   return m;
 }
 
@@ -66,6 +76,8 @@ oct_metrics_free(oct_metrics *m) {
   for (guint i = 0; i < OCT_METRICS_BATCHES_MAX; i++)
     clear_batch(&m->batches[i]);
   oct_counters_clear(&m->at_end);
+  g_free(m->moved);
+  g_free(m->kept);
   g_free(m);
 }
 
@@ -106,14 +118,34 @@ double_length(oct_metrics *m) {
     merge_batches(&pair, &m->batches[2 * i + 1]);
     m->batches[i] = pair;
   }
-  for (guint i = 0; 2 * i < m->n_samples; i++)
+  for (guint i = 0; 2 * i < m->n_samples; i++) {
     m->samples[i] = m->samples[2 * i];
+    if (m->n_moved > 0)
+      memmove(m->moved + (gsize)i * m->n_moved, m->moved + (gsize)2 * i * m->n_moved,
+              m->n_moved * sizeof *m->moved);
+  }
   m->n_samples = (m->n_samples + 1) / 2;
 }
 
 oct_time
 oct_metrics_next_sample(const oct_metrics *m) {
   return m->origin_ns + (gint64)m->n_samples * m->sample_ns;
+}
+
+/* What the resources have moved by the sample that is taken. */
+static void
+note_moved(oct_metrics *m) {
+  double moved[OCT_METRICS_RESOURCES_MAX];
+  if (!m->options.detail || m->options.source.moved == NULL)
+    return;
+  guint n = m->options.source.moved(m->options.source.user, moved);
+  if (m->moved == NULL && n > 0) {
+    m->n_moved = n;
+    m->moved = g_new0(double, (gsize)OCT_METRICS_SAMPLES_MAX *n);
+  }
+  oct_assert(n == m->n_moved);
+  if (n > 0)
+    memcpy(m->moved + (gsize)m->n_samples * n, moved, n * sizeof *moved);
 }
 
 void
@@ -133,6 +165,7 @@ oct_metrics_advance(oct_metrics *m, oct_time now) {
       b->at_start.time_ns = sample->time_ns;
       b->begun = TRUE;
     }
+    note_moved(m);
     m->n_samples++;
   }
 }
@@ -144,6 +177,43 @@ record(oct_hist **hist, gint64 value) {
   if (*hist == NULL)
     *hist = oct_hist_new();
   oct_hist_add(*hist, value);
+}
+
+static int
+by_hash(const void *a, const void *b) {
+  const oct_kept_request *x = a, *y = b;
+  return (x->hash > y->hash) - (x->hash < y->hash);
+}
+
+static int
+by_index(const void *a, const void *b) {
+  const oct_kept_request *x = a, *y = b;
+  return (x->index > y->index) - (x->index < y->index);
+}
+
+/* Of what is kept, those with the smallest hashes. */
+static void
+trim_kept(oct_metrics *m) {
+  if (m->n_kept <= OCT_METRICS_REQUESTS_MAX)
+    return;
+  qsort(m->kept, m->n_kept, sizeof *m->kept, by_hash);
+  m->n_kept = OCT_METRICS_REQUESTS_MAX;
+  m->hash_most = m->kept[m->n_kept - 1].hash;
+}
+
+static void
+keep(oct_metrics *m, const oct_outcome *o) {
+  oct_kept_request kept = {.hash = oct_mix64(o->index),
+                           .index = o->index,
+                           .arrival_ns = o->arrival_ns,
+                           .input_tokens = o->input_tokens,
+                           .output_tokens = o->output_tokens};
+  if (m->kept == NULL || kept.hash > m->hash_most)
+    return;
+  memcpy(kept.value_ns, o->value_ns, sizeof kept.value_ns);
+  m->kept[m->n_kept++] = kept;
+  if (m->n_kept == 2 * OCT_METRICS_REQUESTS_MAX)
+    trim_kept(m);
 }
 
 void
@@ -162,6 +232,7 @@ oct_metrics_add(oct_metrics *m, const oct_outcome *o) {
   b->cut += o->cut;
   b->input_tokens += o->input_tokens;
   b->output_tokens += o->output_tokens;
+  keep(m, o);
   for (int i = 0; i < OCT_LATENCY_COUNT; i++)
     record(&b->hists[i], o->value_ns[i]);
 }
@@ -261,6 +332,55 @@ sum_batches(const oct_metrics *m, guint first, oct_measured *out) {
   }
 }
 
+static gint64
+percentile(const oct_hist *hist, double percent) {
+  return hist != NULL ? oct_hist_percentile(hist, percent) : -1;
+}
+
+/* Batch by batch: what the course of a run looks like. */
+static void
+summarise_batches(const oct_metrics *m, oct_measured *out) {
+  for (guint i = 0; i < OCT_METRICS_BATCHES_MAX && m->batches[i].begun; i++) {
+    const batch *b = &m->batches[i];
+    gboolean is_last = i + 1 == OCT_METRICS_BATCHES_MAX || !m->batches[i + 1].begun;
+    const oct_counters *end = is_last ? &m->at_end : &m->batches[i + 1].at_start;
+    oct_batch_summary *s = &out->batches[out->n_batches++];
+    *s = (oct_batch_summary){.from_ns = b->at_start.time_ns,
+                             .end_ns = MAX(end->time_ns, b->at_start.time_ns),
+                             .answered = b->fates[OCT_FATE_ANSWERED],
+                             .ttft_p50_ns = percentile(b->hists[OCT_LATENCY_TTFT], 50),
+                             .ttft_p99_ns = percentile(b->hists[OCT_LATENCY_TTFT], 99),
+                             .tpot_p50_ns = percentile(b->hists[OCT_LATENCY_TPOT], 50),
+                             .tpot_p99_ns = percentile(b->hists[OCT_LATENCY_TPOT], 99),
+                             .itl_p50_ns = -1,
+                             .itl_p99_ns = -1};
+    if (end->time_ns <= b->at_start.time_ns || b->at_start.hists[OCT_HIST_ITL] == NULL)
+      continue;
+    g_autoptr(oct_hist) gaps =
+        oct_hist_difference(b->at_start.hists[OCT_HIST_ITL], end->hists[OCT_HIST_ITL]);
+    s->itl_p50_ns = oct_hist_percentile(gaps, 50);
+    s->itl_p99_ns = oct_hist_percentile(gaps, 99);
+  }
+}
+
+/* What was kept of the window's requests. */
+static void
+copy_kept(const oct_metrics *m, oct_measured *out) {
+  if (m->n_moved > 0) {
+    out->n_moved = m->n_moved;
+    out->moved = g_memdup2(m->moved, (gsize)m->n_samples * m->n_moved * sizeof *m->moved);
+  }
+  if (m->kept == NULL)
+    return;
+  out->kept = g_new(oct_kept_request, m->n_kept + 1);
+  for (guint i = 0; i < m->n_kept; i++)
+    if (m->kept[i].arrival_ns >= out->from_ns)
+      out->kept[out->n_kept++] = m->kept[i];
+  qsort(out->kept, out->n_kept, sizeof *out->kept, by_hash);
+  out->n_kept = MIN(out->n_kept, OCT_METRICS_REQUESTS_MAX);
+  qsort(out->kept, out->n_kept, sizeof *out->kept, by_index);
+}
+
 static void
 judge(oct_measured *out) {
   out->verdict = OCT_VERDICT_UNDECIDED;
@@ -309,6 +429,9 @@ oct_metrics_measure_beside(const oct_metrics *m, const oct_metrics *leader, oct_
          m->samples[out->end_sample - 1].time_ns > out->end_ns)
     out->end_sample--;
   memcpy(out->samples, m->samples, m->n_samples * sizeof *m->samples);
+  if (m->options.detail)
+    summarise_batches(m, out);
+  copy_kept(m, out);
   judge(out);
 }
 
@@ -324,6 +447,8 @@ oct_measured_clear(oct_measured *measured) {
   for (int h = 0; h < OCT_HIST_COUNT; h++)
     oct_hist_free(measured->steps[h]);
   oct_hist_free(measured->longest_gap);
+  g_free(measured->moved);
+  g_free(measured->kept);
   oct_counters_clear(&measured->at_from);
   oct_counters_clear(&measured->at_end);
   memset(measured, 0, sizeof *measured);

@@ -5,7 +5,9 @@
  * to 32 batches of equal length, each with its histograms, whose length doubles when they run out;
  * the window begins at a batch's border. Counters of the engine (tokens, steps, gaps between
  * tokens) are copied at each border, so that any window is a difference of two copies. Gauges are
- * sampled 16 times a batch.
+ * sampled 16 times a batch. With `detail` there are kept beside them what every resource has moved
+ * at each sample, and a uniform sample of the answered requests: those whose indices have the
+ * smallest hashes, so that runs of one trace keep the same ones.
  *
  * One thread.
  */
@@ -22,6 +24,8 @@
 #define OCT_METRICS_SAMPLES_MAX   (OCT_METRICS_BATCHES_MAX * OCT_METRICS_SAMPLES)
 #define OCT_METRICS_SAMPLE_NS     10000000 /* distance of the first samples */
 #define OCT_METRICS_RESOURCES_MAX 256
+#define OCT_METRICS_REQUESTS_MAX                                                                   \
+  4096 /* kept with `detail`: 64 bytes each, twice as many at times */
 
 /* How one request ended for its client. */
 typedef enum oct_fate {
@@ -35,6 +39,7 @@ const char *oct_fate_name(oct_fate fate); /* static */
 
 typedef struct oct_outcome {
   oct_fate fate;
+  guint64 index;                       /* of the request in its trace */
   oct_time arrival_ns;                 /* intended; closed loop and dependent turns: sent */
   gint64 value_ns[OCT_LATENCY_COUNT];  /* -1 = none; ITL: the longest decode gap */
   guint32 input_tokens, output_tokens; /* output: received */
@@ -68,14 +73,33 @@ typedef struct oct_metrics_source {
   void *user;
   void (*sample)(void *user, oct_gauges *sample);       /* all but time_ns */
   void (*counters)(void *user, oct_counters *counters); /* fills a zeroed struct, all but time_ns */
+  /* What each resource has moved, into [OCT_METRICS_RESOURCES_MAX]; how many there are. NULL = 0.
+   */
+  guint (*moved)(void *user, double *moved);
 } oct_metrics_source;
 
 typedef struct oct_metrics_options {
   oct_time warmup_ns; /* where the window begins; -1 = by rule */
   oct_time sample_ns; /* distance of the first samples; 0 = OCT_METRICS_SAMPLE_NS */
   oct_slo slo;
+  gboolean detail;
   oct_metrics_source source;
 } oct_metrics_options;
+
+/* A request that was kept whole. */
+typedef struct oct_kept_request {
+  guint64 hash, index;
+  oct_time arrival_ns;
+  guint32 input_tokens, output_tokens;
+  gint64 value_ns[OCT_LATENCY_COUNT]; /* as in oct_outcome */
+} oct_kept_request;
+
+/* What arrived in a batch's time, and the gaps between tokens in it. Times -1 = none. */
+typedef struct oct_batch_summary {
+  oct_time from_ns, end_ns;
+  guint64 answered;
+  gint64 ttft_p50_ns, ttft_p99_ns, tpot_p50_ns, tpot_p99_ns, itl_p50_ns, itl_p99_ns;
+} oct_batch_summary;
 
 typedef struct oct_metrics oct_metrics;
 
@@ -114,6 +138,14 @@ typedef struct oct_measured {
   oct_hist *steps[OCT_HIST_COUNT];      /* owned: the engine's histograms of the window's time */
   guint first_sample, end_sample, n_samples; /* of the window, and of the run */
   oct_gauges samples[OCT_METRICS_SAMPLES_MAX];
+  guint n_batches;
+  oct_batch_summary batches[OCT_METRICS_BATCHES_MAX]; /* of the run */
+  /* With `detail`. moved[n_samples x n_moved], owned, since the start; requests[n_kept] that
+   * arrived in the window, by index, owned, out of all that were answered in it. */
+  guint n_moved;
+  double *moved;
+  guint n_kept;
+  oct_kept_request *kept;
   oct_trend backlog; /* of backlog_tokens in the window */
   oct_verdict verdict;
 } oct_measured;

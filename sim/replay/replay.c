@@ -11,6 +11,7 @@
 #endif
 
 #define TIMELINE_NS 1000000000
+#define CHROME_NS   (10 * G_GINT64_CONSTANT(1000000000))
 
 void
 oct_replay_config_default(oct_replay_config *config) {
@@ -19,12 +20,13 @@ oct_replay_config_default(oct_replay_config *config) {
   oct_slo_init(&config->slo);
   config->warmup_ns = -1;
   config->timeline_ns = TIMELINE_NS;
+  config->chrome_for_ns = CHROME_NS;
 }
 
 /* ---------------------------------------------------------------- files */
 
 typedef struct outputs {
-  FILE *requests, *timeline;
+  FILE *requests, *timeline, *chrome;
   oct_log *log;
 } outputs;
 
@@ -43,7 +45,8 @@ open_file(const char *path, FILE **file, GError **error) {
 static gboolean
 open_outputs(const oct_replay_config *config, outputs *o, GError **error) {
   if (!open_file(config->requests_path, &o->requests, error) ||
-      !open_file(config->timeline_path, &o->timeline, error))
+      !open_file(config->timeline_path, &o->timeline, error) ||
+      !open_file(config->chrome_path, &o->chrome, error))
     return FALSE;
   if (config->log_path != NULL)
     o->log = oct_log_new_file(config->log_path, error);
@@ -65,6 +68,7 @@ static gboolean
 close_outputs(const oct_replay_config *config, outputs *o, GError **error) {
   gboolean good = close_file(config->requests_path, o->requests, error);
   good &= close_file(config->timeline_path, o->timeline, error);
+  good &= close_file(config->chrome_path, o->chrome, error);
   if (o->log != NULL)
     good &= oct_log_close(o->log, *error == NULL ? error : NULL);
   return good;
@@ -88,6 +92,11 @@ fill_drive(const oct_replay_config *config, const oct_setup *setup, const output
                               .requests = o->requests,
                               .timeline = o->timeline,
                               .timeline_ns = config->timeline_ns,
+                              .detail = config->detail,
+                              .picture = config->picture,
+                              .chrome = o->chrome,
+                              .chrome_from_ns = config->chrome_from_ns,
+                              .chrome_for_ns = config->chrome_for_ns,
                               .read_use = oct_setup_read_use(setup),
                               .progress = config->progress,
                               .outcome = config->outcome,

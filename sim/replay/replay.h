@@ -27,6 +27,10 @@ typedef struct oct_replay_config {
   oct_time duration_ns, warmup_ns, sample_ns, timeline_ns; /* as oct_drive_config */
   oct_slo slo;
   const char *requests_path, *timeline_path, *log_path; /* NULL = not written */
+  const char *chrome_path;                              /* likewise: spans.h */
+  oct_time chrome_from_ns, chrome_for_ns;
+  gboolean detail; /* the report has "detail" (detail.h), and with `picture` a stretch of steps */
+  gboolean picture;
   /* As in oct_drive_config. */
   void (*progress)(void *user, const oct_drive_progress *progress);
   void (*outcome)(void *user, guint64 index, const oct_outcome *outcome);
@@ -59,6 +63,8 @@ json_t *oct_replay_json(const oct_replay_config *config, const oct_replay_result
 /* Appends to the array `list` what was assumed rather than known, as texts. */
 void oct_replay_assumptions(const oct_replay_config *config, const oct_replay_result *result,
                             json_t *list);
+/* Appends what predictions of this kind were off by where they could be compared, as texts. */
+void oct_replay_errors(const oct_replay_result *result, json_t *list);
 /* Keys of a profile's file and its bases whose comment says "assumed", sorted: "group/key". Owned:
  * g_ptr_array_unref(). */
 GPtrArray *oct_profile_assumed_keys(const char *path);

@@ -51,6 +51,7 @@ ended(void *user, const oct_request_record *record) {
   }
   gint64 out = d->config->request_out_per_token_ns;
   oct_outcome outcome = {.fate = fate_of(record->reason),
+                         .index = live->index,
                          .arrival_ns = live->due_ns,
                          .input_tokens = record->prompt_tokens,
                          .output_tokens = record->output_tokens,
@@ -75,6 +76,8 @@ ended(void *user, const oct_request_record *record) {
   d->n_live_window -= live->in_window;
   d->ended++;
   oct_feed_ended(d->feed, live->entry, record->ended_ns + out);
+  if (d->spans != NULL)
+    oct_spans_request(d->spans, live->replica->number, live->index, live->due_ns, record);
   finish(d, live, &outcome, record);
 }
 
@@ -136,6 +139,7 @@ refuse(oct_driver *d, oct_live *live, const GError *why) {
     return oct_driver_fail(d);
   }
   oct_outcome outcome = {.fate = busy ? OCT_FATE_BUSY : OCT_FATE_REFUSED,
+                         .index = live->index,
                          .arrival_ns = live->due_ns,
                          .input_tokens = live->input_tokens};
   for (int i = 0; i < OCT_LATENCY_COUNT; i++)
@@ -186,6 +190,8 @@ send(oct_driver *d, const oct_feed_request *request) {
   count_time(d, d->now);
   if (!oct_engine_submit(replica->engine, &params, &id, &why))
     return refuse(d, live, why);
+  if (d->spans != NULL)
+    oct_spans_arrival(d->spans, replica->number, row->index, request->due_ns, row->input_tokens);
   d->n_live++;
   d->n_live_window += live->in_window;
   replica->dirty = TRUE;
@@ -210,6 +216,8 @@ oct_driver_take_due(oct_driver *d, gboolean may_send) {
   if (d->config->duration_ns == 0 && !d->window_ended && oct_feed_is_exhausted(d->feed)) {
     oct_metrics_end_window(d->metrics, d->now);
     d->window_ended = TRUE;
+    if (d->spans != NULL)
+      oct_spans_end_picture(d->spans, d->now);
   }
   return TRUE;
 }

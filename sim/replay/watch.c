@@ -122,12 +122,69 @@ counters(void *user, oct_counters *out) {
     return;
   out->moved = g_new0(double, OCT_METRICS_RESOURCES_MAX);
   out->delayed_ns = g_new0(gint64, OCT_METRICS_RESOURCES_MAX);
-  d->config->read_use(d->world, &out->n_resources, out->moved, out->delayed_ns);
+  d->config->read_use(d->given, &out->n_resources, out->moved, out->delayed_ns);
+}
+
+static guint
+moved(void *user, double *out) {
+  oct_driver *d = user;
+  gint64 delayed_ns[OCT_METRICS_RESOURCES_MAX];
+  guint n = 0;
+  if (d->config->read_use != NULL)
+    d->config->read_use(d->given, &n, out, delayed_ns);
+  return n;
 }
 
 oct_metrics_source
 oct_driver_source(oct_driver *d) {
-  return (oct_metrics_source){d, sample, counters};
+  return (oct_metrics_source){d, sample, counters, moved};
+}
+
+/* ---------------------------------------------------------------- spans */
+
+static gboolean
+find_replica(const oct_driver *d, guint32 instance, guint32 *replica) {
+  for (guint32 i = 0; i < d->n_replicas; i++)
+    if (oct_engine_instance(d->replicas[i].engine) == instance) {
+      *replica = i;
+      return TRUE;
+    }
+  return FALSE;
+}
+
+static void
+see_step(void *user, const oct_tap_step *step) {
+  oct_driver *d = user;
+  guint32 replica;
+  if (find_replica(d, step->instance, &replica))
+    oct_spans_step(d->spans, replica, step);
+}
+
+static void
+see_copy(void *user, const oct_tap_copy *copy) {
+  oct_driver *d = user;
+  guint32 replica;
+  if (find_replica(d, copy->instance, &replica))
+    oct_spans_copy(d->spans, replica, copy);
+}
+
+void
+oct_driver_watch_spans(oct_driver *d) {
+  const oct_drive_config *c = d->config;
+  const oct_parallel *parallel = &c->engine.instance.parallel;
+  if (!c->picture && c->chrome == NULL)
+    return;
+  const oct_spans_config config = {.picture = c->picture,
+                                   .chrome = c->chrome,
+                                   .chrome_from_ns = c->chrome_from_ns,
+                                   .chrome_for_ns = c->chrome_for_ns,
+                                   .n_replicas = c->n_replicas,
+                                   .ranks = oct_parallel_world(parallel),
+                                   .stages = parallel->pipeline,
+                                   .devices = c->devices};
+  const oct_tap_listener listener = {.user = d, .step = see_step, .copy = see_copy};
+  d->spans = oct_spans_new(&config);
+  d->world = oct_tap_new(d->given, &listener);
 }
 
 /* ---------------------------------------------------------------- the time line */
@@ -173,6 +230,8 @@ oct_driver_next_watch(const oct_driver *d) {
   oct_time next = over ? OCT_TIME_NEVER : oct_metrics_next_sample(d->metrics);
   if (d->config->timeline != NULL)
     next = MIN(next, d->next_row);
+  if (d->spans != NULL)
+    next = MIN(next, oct_spans_next(d->spans, d->now));
   if (d->config->duration_ns > 0 && !d->window_ended)
     next = MIN(next, d->config->duration_ns);
   return next;
@@ -186,6 +245,8 @@ oct_driver_watch(oct_driver *d, oct_time now) {
   if (end > 0 && now > end && !d->window_ended) {
     oct_metrics_end_window(d->metrics, end);
     d->window_ended = TRUE;
+    if (d->spans != NULL)
+      oct_spans_end_picture(d->spans, end);
   }
   for (; d->config->timeline != NULL && d->next_row < now; d->next_row += d->config->timeline_ns)
     write_row(d, d->next_row);
