@@ -71,8 +71,8 @@ drawn several "cdf-ttft cdf-tpot cdf-itl cdf-e2e ttft-time running-time batch-si
 
 run "$octet" plan --input 1 --output 1 --exact-lengths --no-async-scheduling --duration 2s \
   --seeds 2 --coarse-requests 200 --max-gpus 2 --model llama-3.1-8b --backend mock \
-  -tp 1 --max-num-seqs 1 --max-num-batched-tokens 1 --num-gpu-blocks-override 256 --slo ttft_mean=20ms \
-  --html "$work/plan.html"
+  -tp 1 --max-num-seqs 1 --max-num-batched-tokens 1 --num-gpu-blocks-override 256 \
+  --slo ttft_mean=20ms --html "$work/plan.html"
 is "$status" 0 "a page of a plan is written"
 drawn plan "pareto-ttft pareto-tpot what-if"
 
