@@ -205,46 +205,56 @@ struct oct_flat_config {
   oct_model_spec spec;
   oct_layer_spec *layers;
   guint16 *devices;
-  char *label, *name, *architecture;
+  char *label, *name, *architecture, *weights;
 };
 
 /* Lengths of what follows the header, in this order, each padded to 8 bytes. */
 typedef struct flat_config {
-  guint32 bytes, label_bytes, name_bytes, architecture_bytes, layers_bytes, devices_bytes;
+  guint32 bytes, label_bytes, name_bytes, architecture_bytes, weights_bytes, layers_bytes,
+      devices_bytes;
   oct_instance_config config; /* pointers mean nothing */
   oct_model_spec spec;
 } flat_config;
 
+#define CONFIG_PARTS    6
+#define CONFIG_TEXTS    4 /* the first of them */
 #define CONFIG_TEXT_MAX 4096
 
 void
 oct_flat_config_write(GByteArray *to, const oct_instance_config *config) {
   const oct_model_spec *spec = config->spec;
   const char *label = config->label != NULL ? config->label : "";
-  const void *parts[5] = {label, spec->name, spec->architecture, spec->layers, config->devices};
-  const gsize sizes[5] = {strlen(label) + 1, strlen(spec->name) + 1, strlen(spec->architecture) + 1,
-                          spec->n_layers * sizeof *spec->layers,
-                          oct_parallel_world(&config->parallel) * sizeof *config->devices};
+  const char *weights = config->weights != NULL ? config->weights : ""; /* no path is empty */
+  const void *parts[CONFIG_PARTS] = {label,   spec->name,   spec->architecture,
+                                     weights, spec->layers, config->devices};
+  const gsize sizes[CONFIG_PARTS] = {strlen(label) + 1,
+                                     strlen(spec->name) + 1,
+                                     strlen(spec->architecture) + 1,
+                                     strlen(weights) + 1,
+                                     spec->n_layers * sizeof *spec->layers,
+                                     oct_parallel_world(&config->parallel) *
+                                         sizeof *config->devices};
   flat_config flat;
   memset(&flat, 0, sizeof flat);
   gsize bytes = sizeof flat;
-  for (int i = 0; i < 5; i++)
+  for (int i = 0; i < CONFIG_PARTS; i++)
     bytes += (sizes[i] + 7) & ~(gsize)7;
   flat.bytes = (guint32)bytes;
   flat.label_bytes = (guint32)sizes[0];
   flat.name_bytes = (guint32)sizes[1];
   flat.architecture_bytes = (guint32)sizes[2];
-  flat.layers_bytes = (guint32)sizes[3];
-  flat.devices_bytes = (guint32)sizes[4];
+  flat.weights_bytes = (guint32)sizes[3];
+  flat.layers_bytes = (guint32)sizes[4];
+  flat.devices_bytes = (guint32)sizes[5];
   flat.config = *config;
   flat.spec = *spec;
-  flat.config.label = NULL;
+  flat.config.label = flat.config.weights = NULL;
   flat.config.spec = NULL;
   flat.config.devices = NULL;
   flat.spec.name = flat.spec.architecture = NULL;
   flat.spec.layers = NULL;
   append(to, &flat, sizeof flat);
-  for (int i = 0; i < 5; i++) {
+  for (int i = 0; i < CONFIG_PARTS; i++) {
     append(to, parts[i], sizes[i]);
     pad(to);
   }
@@ -285,13 +295,14 @@ oct_flat_config_read(const guint8 *bytes, gsize size, GError **error) {
            size < sizeof *flat ? 0 : flat->bytes, size);
     return NULL;
   }
-  const guint32 sizes[5] = {flat->label_bytes, flat->name_bytes, flat->architecture_bytes,
-                            flat->layers_bytes, flat->devices_bytes};
-  const guint8 *parts[5];
+  const guint32 sizes[CONFIG_PARTS] = {flat->label_bytes,        flat->name_bytes,
+                                       flat->architecture_bytes, flat->weights_bytes,
+                                       flat->layers_bytes,       flat->devices_bytes};
+  const guint8 *parts[CONFIG_PARTS];
   gsize at = sizeof *flat;
-  for (int i = 0; i < 5; i++) {
+  for (int i = 0; i < CONFIG_PARTS; i++) {
     parts[i] = take_part(bytes, size, &at, sizes[i]);
-    gboolean text = i < 3;
+    gboolean text = i < CONFIG_TEXTS;
     if (parts[i] == NULL ||
         (text && (sizes[i] == 0 || sizes[i] > CONFIG_TEXT_MAX || parts[i][sizes[i] - 1] != '\0'))) {
       refuse(error, "config: part %d of %u bytes does not fit or does not end", i, sizes[i]);
@@ -309,7 +320,7 @@ oct_flat_config_read(const guint8 *bytes, gsize size, GError **error) {
            flat->spec.n_layers, flat->layers_bytes, n_ranks, flat->devices_bytes);
     return NULL;
   }
-  if (!check_spec(&flat->spec, (const oct_layer_spec *)(const void *)parts[3], error))
+  if (!check_spec(&flat->spec, (const oct_layer_spec *)(const void *)parts[4], error))
     return NULL;
   oct_flat_config *c = g_new0(oct_flat_config, 1);
   c->config = flat->config;
@@ -317,12 +328,14 @@ oct_flat_config_read(const guint8 *bytes, gsize size, GError **error) {
   c->label = g_strdup((const char *)parts[0]);
   c->name = g_strdup((const char *)parts[1]);
   c->architecture = g_strdup((const char *)parts[2]);
-  c->layers = g_memdup2(parts[3], sizes[3]);
-  c->devices = g_memdup2(parts[4], sizes[4]);
+  c->weights = *parts[3] != '\0' ? g_strdup((const char *)parts[3]) : NULL;
+  c->layers = g_memdup2(parts[4], sizes[4]);
+  c->devices = g_memdup2(parts[5], sizes[5]);
   c->spec.name = c->name;
   c->spec.architecture = c->architecture;
   c->spec.layers = c->layers;
   c->config.label = c->label;
+  c->config.weights = c->weights;
   c->config.spec = &c->spec;
   c->config.devices = c->devices;
   return c;
@@ -335,6 +348,7 @@ oct_flat_config_free(oct_flat_config *c) {
   g_free(c->label);
   g_free(c->name);
   g_free(c->architecture);
+  g_free(c->weights);
   g_free(c->layers);
   g_free(c->devices);
   g_free(c);

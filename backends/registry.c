@@ -126,8 +126,10 @@ static const oct_backend_key mock_keys[] = {
     {"copy_state_ns", "to copy a state (default 10000)"},
     {"copy_expert_ns", "to load an expert (default 10000)"},
     {"expert_miss_ns", "for each expert used that is not resident (default 10000)"},
-    {"accept_rate", "chance of a draft, 0 to 1 (default: drafts are compared)"},
+    {"accept_rate", "chance of a draft, 0 to 1, or chances by its place, with + between (default: "
+                    "drafts are compared)"},
     {"accept_script", "or: how many tokens of each verify slice are accepted, with + between"},
+    {"repeat", "of a sequence's tokens three of four are what stood so many before (default 0)"},
     {"expert_skew", "0 = uniform routing, above: towards some experts (default 0)"},
     {"open_ns", "time to open an instance (default 0)"},
     {"open_failures", "the first so many openings fail (default 0)"},
@@ -145,6 +147,21 @@ take_accept_script(const key_list *keys, oct_shadow_options *o, GError **error) 
         !g_ascii_string_to_unsigned(*c, 10, 1, OCT_VERIFY_TOKENS_MAX, &count, NULL))
       return refuse(keys, "accept_script", "at most 16 counts of 1 to 16", error);
     o->accept_script[o->n_accept_script++] = (guint8)count;
+  }
+  return TRUE;
+}
+
+static gboolean
+take_accept_rates(const key_list *keys, oct_shadow_options *o, GError **error) {
+  const char *text = value_of(keys, "accept_rate");
+  g_auto(GStrv) rates = g_strsplit(text != NULL ? text : "", "+", -1);
+  for (char **r = rates; *r != NULL; r++) {
+    char *end;
+    double rate = g_ascii_strtod(*r, &end);
+    if (o->n_accept_at == G_N_ELEMENTS(o->accept_at) || end == *r || *end != '\0' ||
+        !(rate >= 0 && rate <= 1))
+      return refuse(keys, "accept_rate", "a number from 0 to 1, or up to 16 with + between", error);
+    o->accept_at[o->n_accept_at++] = rate;
   }
   return TRUE;
 }
@@ -176,7 +193,8 @@ make_mock(const key_list *keys, const char *inner, GError **error) {
   if (!take_word(keys, "clock", clocks, &clock, error) ||
       !take_u64(keys, "seed", &o.shadow.seed, error) ||
       !take_double(keys, "context_ns", 0, 1e6, &o.context_ns, error) ||
-      !take_double(keys, "accept_rate", 0, 1, &o.shadow.accept_rate, error) ||
+      !take_accept_rates(keys, &o.shadow, error) ||
+      !take_u32(keys, "repeat", 1u << 20, &o.shadow.repeat, error) ||
       !take_accept_script(keys, &o.shadow, error) ||
       !take_double(keys, "expert_skew", 0, 100, &o.shadow.expert_skew, error) ||
       !take_u32(keys, "open_failures", 1000000, &o.n_open_failures, error) ||
@@ -326,6 +344,7 @@ static const oct_backend_key simgrid_keys[] = {
     {"routing_alpha", "popularity of experts ~ rank^-alpha, 0 to 4 (default 0)"},
     {"expert_miss", "read or load (default read)"},
     {"host_socket", "of every host buffer (default: of the GPU that copies)"},
+    {"accept_rate", "chance of a draft, as mock's (default: drafts are compared)"},
     {NULL, NULL}};
 
 static oct_world *
@@ -344,7 +363,11 @@ make_simgrid(const key_list *keys, const char *inner, GError **error) {
                         "simgrid needs node=PROFILE");
     return NULL;
   }
+  oct_shadow_options shadow;
+  oct_shadow_options_default(&shadow);
+  o.shadow = &shadow;
   if (!take_u64(keys, "seed", &o.seed, error) || !take_u32(keys, "exact", 1, &exact, error) ||
+      !take_accept_rates(keys, &shadow, error) ||
       !take_u32(keys, "load_weights", 1, &weights, error) ||
       !take_word(keys, "moe_kernel", kernels, &kernel, error) ||
       !take_double(keys, "routing_alpha", 0, 4, &o.routing_alpha, error) ||

@@ -65,8 +65,11 @@ is_eos(const oct_shadow *s, guint32 token) {
 
 guint32
 oct_shadow_token(const oct_shadow *s, guint64 key, guint32 adapter, guint32 position) {
-  guint32 vocab = s->config.spec->vocab;
-  guint64 x = oct_mix64(oct_mix64(key ^ s->token_key) ^ ((guint64)adapter << 32 | position));
+  guint32 vocab = s->config.spec->vocab, repeat = s->options.repeat;
+  guint64 stream = oct_mix64(key ^ s->token_key) ^ (guint64)adapter << 32;
+  while (repeat > 0 && position >= repeat && oct_mix64(~stream ^ position) % 4 != 0)
+    position -= repeat;
+  guint64 x = oct_mix64(stream ^ position);
   guint32 token = (guint32)(((x >> 32) * vocab) >> 32);
   for (guint32 i = 0; i < vocab && is_eos(s, token); i++)
     token = (token + 1) % vocab;

@@ -153,6 +153,13 @@ sampled_token(oct_shadow *s, const oct_shadow_slice *sl, guint32 position) {
   return shadow_choose(s, sl, position, shadow_stream_token(s, sl, position), NULL);
 }
 
+/* The chance of the draft at this place of its slice. */
+static double
+acceptance(const oct_shadow *s, guint32 place) {
+  const oct_shadow_options *o = &s->options;
+  return o->n_accept_at > 0 ? o->accept_at[MIN(place, o->n_accept_at - 1)] : o->accept_rate;
+}
+
 /* How many of a VERIFY slice's sampled tokens are accepted: drafts up to the first wrong one, and
  * the token sampled there; none after the end of the sequence. */
 static guint32
@@ -161,10 +168,10 @@ count_accepted(oct_shadow *s, const oct_shadow_slice *sl, const guint32 *fed) {
   if (s->options.n_accept_script > 0) {
     guint32 wanted = s->options.accept_script[s->script_at++ % s->options.n_accept_script];
     n = CLAMP(wanted, 1, sl->n_tokens);
-  } else if (s->options.accept_rate >= 0) {
+  } else if (s->options.accept_rate >= 0 || s->options.n_accept_at > 0) {
     guint64 x = oct_mix64(sl->key ^ s->options.seed ^ 0x61636365707473u);
     for (; n < sl->n_tokens; n++)
-      if ((double)(oct_mix64(x + sl->position + n) >> 11) * 0x1p-53 >= s->options.accept_rate)
+      if ((double)(oct_mix64(x + sl->position + n) >> 11) * 0x1p-53 >= acceptance(s, n - 1))
         break;
   } else {
     while (n < sl->n_tokens && fed[n] == sampled_token(s, sl, sl->position + n))

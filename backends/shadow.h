@@ -23,10 +23,16 @@
 typedef struct oct_shadow_options {
   guint64 seed; /* of token streams and routing */
   /* How many drafts of a VERIFY slice are accepted: the script's counts in turn (each cut to the
-   * slice), else each draft with this chance, else (negative) those equal to the token stream. */
+   * slice), else each draft with this chance once all before it were, else (negative) those equal
+   * to the token stream. accept_at[]: the chance by the draft's place, the last one's also for
+   * those behind it, in place of accept_rate. */
   double accept_rate;
+  guint32 n_accept_at;
+  double accept_at[OCT_VERIFY_TOKENS_MAX];
   guint32 n_accept_script;
   guint8 accept_script[OCT_SHADOW_SCRIPT_MAX];
+  /* Of a sequence's tokens three of four are what stood so many tokens before; 0 = none are. */
+  guint32 repeat;
   double expert_skew;    /* routing: 0 = uniform, above = towards the experts with low numbers */
   gboolean check_leases; /* double use */
 } oct_shadow_options;

@@ -395,11 +395,39 @@ run(serving *s) {
   return oct_serve_loop_run(&loop);
 }
 
+/* What speculative decoding has come to. */
+static void
+tell_drafts(serving *s) {
+  const oct_engine_config *e = &s->model.setup.engine;
+  for (guint32 i = 0; s->service != NULL && i < s->model.setup.options.n_replicas &&
+                      e->speculation.method != OCT_DRAFT_NONE;
+       i++) {
+    oct_engine_stats stats;
+    oct_service_get_stats(s->service, i, &stats);
+    const oct_draft_stats *d = &stats.speculation;
+    if (d->drafts == 0)
+      continue;
+    g_autoptr(GString) line = g_string_new(NULL);
+    g_string_append_printf(line,
+                           "drafts: engine %u: %" G_GUINT64_FORMAT " of %" G_GUINT64_FORMAT
+                           " accepted (%.1f %%), %.2f tokens a verified slice; by place",
+                           i, d->accepted, d->draft_tokens,
+                           100.0 * (double)d->accepted / (double)d->draft_tokens,
+                           1.0 + (double)d->accepted / (double)d->drafts);
+    for (guint32 k = 0; k < e->speculation.n_tokens; k++)
+      g_string_append_printf(line, " %.1f", 100.0 * (double)d->accepted_at[k] / (double)d->drafts);
+    g_string_append(line, " %");
+    say(s, line->str);
+  }
+}
+
 /* In the order in which they hold on to each other. *error: the record is not whole. FALSE: a
  * writer hangs. */
 static gboolean
 end(serving *s, GError **error) {
   oct_http_server_free(s->server);
+  if (s->model.has_setup)
+    tell_drafts(s);
   oct_service_free(s->service);
   oct_api_free(s->api);
   oct_budget_free(s->budget);

@@ -165,6 +165,12 @@ set_run_ahead(oct_setup_options *o, const char *value) {
 }
 
 static gboolean
+set_speculative(oct_setup_options *o, const char *value) {
+  o->speculative = value; /* whoever makes the setup says what is wrong with it */
+  return TRUE;
+}
+
+static gboolean
 set_nothing(oct_setup_options *o, const char *value) {
   (void)o;
   (void)value;
@@ -250,6 +256,10 @@ static const flag flags_table[] = {
      AT(engine.long_prefill_threshold), 0, 1 << 30, NULL},
     {"decode-gap-max", "TIME", "stage-aware: longest time that decodes are held up", FLAG_TIME,
      AT(engine.decode_gap_max_ns), 0, 0, NULL},
+    {"speculative-config", "JSON",
+     "speculative decoding: {\"method\":\"ngram\",\"num_speculative_tokens\":5}, or with a "
+     "draft_model; see doc/operations.md",
+     FLAG_WHOLE, 0, 0, 0, set_speculative},
     {"enforce-eager", NULL, "no CUDA graphs", FLAG_ON, AT(engine.instance.eager), 0, 0, NULL},
     {"moe-kernel", "K", "measured or target: price of expert kernels", FLAG_WORD, 0, 0, 0,
      set_moe_kernel},

@@ -77,6 +77,38 @@ find_model(maker *m, GError **error) {
   return TRUE;
 }
 
+/* The draft model of --speculative-config: as the model, a path, a name of the zoo where no weights
+ * are read, or an id in Hugging Face's cache. */
+static gboolean
+find_draft(maker *m, GError **error) {
+  if (m->setup.speculative == NULL)
+    return TRUE;
+  oct_speculative s;
+  if (!oct_speculative_parse(m->setup.speculative, &s, error))
+    return FALSE;
+  g_autofree char *asked = g_steal_pointer(&s.model);
+  gboolean drafts = s.method == OCT_DRAFT_MODEL, said = s.n_acceptance > 0 || s.proposal_rate >= 0;
+  oct_speculative_clear(&s);
+  if (said && !m->model->imitates)
+    return refuse(error, "speculative-config: acceptance, proposal_rate: of a backend without "
+                         "weights; this one finds out");
+  if (!drafts)
+    return TRUE;
+  gboolean zoo = is_in_zoo(asked);
+  if (g_file_test(asked, G_FILE_TEST_EXISTS) || (zoo && needs_no_files(m))) {
+    m->model->draft_path = g_steal_pointer(&asked);
+  } else if (!zoo && oct_hf_is_id(asked)) {
+    g_autofree char *hub = oct_hf_hub();
+    m->model->draft_path = oct_hf_find(hub, asked, NULL, error);
+  } else {
+    return refuse(error, "speculative-config: model %s: %s", asked,
+                  zoo ? "a name of the zoo has no weights; --load-format dummy makes them up"
+                      : "there is no such file or folder");
+  }
+  m->setup.draft_model = m->model->draft_path;
+  return m->model->draft_path != NULL;
+}
+
 /* --- how it runs ------------------------------------------------------------------------------ */
 
 /* "mock", "simgrid", "cpu", or a description of another world. */
@@ -130,15 +162,21 @@ count_cpu_pages(maker *m, GError **error) {
     return refuse(error, "kv-cache-dtype: the cpu keeps float32");
   if (m->setup.num_gpu_blocks_override > 0)
     return TRUE;
-  g_autoptr(oct_model_spec) spec = oct_model_spec_load(m->model->path, NULL, error);
-  if (spec == NULL)
-    return FALSE;
-  guint n = oct_model_groups(spec, OCT_DTYPE_BF16, groups);
-  for (guint i = 0; i < n; i++)
-    token_bytes += 2 * groups[i].token_bytes; /* float32 */
+  /* A draft model's cache has as many tokens. */
+  const char *const paths[] = {m->model->path, m->model->draft_path, NULL};
+  guint32 context = G_MAXUINT32;
+  for (const char *const *path = paths; *path != NULL; path++) {
+    g_autoptr(oct_model_spec) spec = oct_model_spec_load(*path, NULL, error);
+    if (spec == NULL)
+      return FALSE;
+    guint n = oct_model_groups(spec, OCT_DTYPE_BF16, groups);
+    for (guint i = 0; i < n; i++)
+      token_bytes += 2 * groups[i].token_bytes; /* float32 */
+    context = path == paths ? spec->max_position : context;
+  }
   guint64 page_bytes = MAX(1, token_bytes * m->setup.engine.instance.block_size);
   guint64 pages = budget / page_bytes / m->setup.n_replicas;
-  guint64 useful = (guint64)spec->max_position * 128 / m->setup.engine.instance.block_size;
+  guint64 useful = (guint64)context * 128 / m->setup.engine.instance.block_size;
   pages = MIN(MIN(pages, useful), G_MAXINT32);
   if (pages < 2)
     return refuse(error,
@@ -199,6 +237,8 @@ make_setup(maker *m, GError **error) {
     return FALSE;
   model->has_setup = TRUE;
   model->setup.engine.carry_ids = TRUE;
+  if (!needs_no_files(m))
+    model->setup.engine.speculation.draft.weights = model->draft_path;
   warn_of_unused(m);
   if (!check_dtype(m, error))
     return FALSE;
@@ -209,6 +249,14 @@ make_setup(maker *m, GError **error) {
       e->max_num_seqs, e->max_num_batched_tokens, e->instance.memory.groups[0].n_device,
       e->instance.block_size);
   m->told(m->user, "model", what);
+  if (model->setup.draft_spec != NULL) {
+    const oct_instance_config *d = &e->speculation.draft;
+    g_autofree char *draft =
+        g_strdup_printf("%s, %u layers, %u drafts a step, %u KV pages of %u",
+                        model->setup.draft_spec->name, model->setup.draft_spec->n_layers,
+                        e->speculation.n_tokens, d->memory.groups[0].n_device, d->block_size);
+    m->told(m->user, "draft", draft);
+  }
   return TRUE;
 }
 
@@ -229,6 +277,9 @@ simgrid_text(const maker *m) {
     g_string_append_printf(text, ",routing_alpha=%.10g", o->routing_alpha);
   if (o->expert_load)
     g_string_append(text, ",expert_miss=load");
+  g_autofree char *rates = oct_speculative_rates(&m->model->setup.speculative);
+  if (rates != NULL)
+    g_string_append_printf(text, ",accept_rate=%s", rates);
   return g_string_free(g_steal_pointer(&text), FALSE);
 }
 
@@ -296,8 +347,11 @@ make_world(maker *m, GError **error) {
       model->world = oct_record_world_new(model->world, &log, error);
     return model->world != NULL;
   }
+  g_autofree char *rates = oct_speculative_rates(&model->setup.speculative);
   if (m->is_mock)
-    model->world_text = g_strdup_printf("mock:clock=real,seed=%" G_GUINT64_FORMAT, m->setup.seed);
+    model->world_text =
+        g_strdup_printf("mock:clock=real,seed=%" G_GUINT64_FORMAT "%s%s", m->setup.seed,
+                        rates != NULL ? ",accept_rate=" : "", rates != NULL ? rates : "");
   else if (m->is_simgrid)
     model->world_text = simgrid_text(m);
   else
@@ -340,6 +394,8 @@ take_bytes(oct_serve_model *model) {
   spec->bos_token = OCT_MODEL_TOKEN_NONE;
   spec->n_eos_tokens = 1;
   spec->eos_tokens[0] = oct_tokenizer_role(model->tokenizer, OCT_ROLE_EOS);
+  if (model->setup.draft_spec != NULL)
+    model->setup.draft_spec->vocab = spec->vocab;
 }
 
 static gboolean
@@ -489,9 +545,9 @@ oct_serve_model_open(oct_serve_model *model, const oct_serve_options *options, o
   gboolean good = read_flags(&m, error);
   if (good)
     choose_backend(&m);
-  good = good && find_model(&m, error) && make_setup(&m, error) && make_tokenizer(&m, error) &&
-         make_renderer(&m, error) && choose_parser(&m, error) && choose_pooling(&m, error) &&
-         make_world(&m, error);
+  good = good && find_model(&m, error) && find_draft(&m, error) && make_setup(&m, error) &&
+         make_tokenizer(&m, error) && make_renderer(&m, error) && choose_parser(&m, error) &&
+         choose_pooling(&m, error) && make_world(&m, error);
   g_free(m.description);
   return good;
 }
@@ -505,6 +561,7 @@ oct_serve_model_clear(oct_serve_model *model) {
     oct_setup_clear(&model->setup);
   g_free(model->name);
   g_free(model->path);
+  g_free(model->draft_path);
   g_free(model->root);
   g_free(model->world_text);
   g_free(model->no_chat);

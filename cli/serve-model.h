@@ -14,6 +14,7 @@ typedef struct oct_serve_model {
   char *path; /* a file, a folder, or a name of the zoo */
   char *root; /* for /v1/models: the path, or the name of the zoo */
   gboolean in_zoo;
+  char *draft_path; /* of the draft model, as `path`; NULL without one */
   gboolean seeded; /* --seed was given */
   oct_setup setup;
   gboolean has_setup;

@@ -65,7 +65,6 @@ static const struct {
     {"lora-modules", ADAPTER},
     {"max-loras", ADAPTER},
     {"max-lora-rank", ADAPTER},
-    {"speculative-config", "speculative decoding is not served yet"},
     {"limit-mm-per-prompt", MEDIA},
     {"allowed-local-media-path", MEDIA},
     {"mm-processor-kwargs", MEDIA},

@@ -75,6 +75,7 @@ typedef struct oct_memory_plan {
 typedef struct oct_instance_config {
   const char *label;          /* for people; copied */
   const oct_model_spec *spec; /* borrowed until the instance is closed */
+  const char *weights;        /* a checkpoint in place of the world's own; copied; NULL = that */
   oct_parallel parallel;
   const guint16 *devices; /* [oct_parallel_world()] rank -> device of the world; copied */
   oct_dtype kv_dtype;

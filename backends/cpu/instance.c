@@ -28,7 +28,8 @@ threads_of(const oct_cpu_options *o) {
 static oct_cpu_runner *
 make_runner(oct_cpu_instance *in, GError **error) {
   const oct_cpu_options *o = &in->world->options;
-  const oct_cpu_model_options model = {.path = o->model,
+  const char *own = in->config.weights;
+  const oct_cpu_model_options model = {.path = own != NULL ? own : o->model,
                                        .format = o->format,
                                        .spec = in->config.spec,
                                        .seed = o->seed,
@@ -417,6 +418,7 @@ oct_cpu_instance_new(oct_cpu_world *world, const oct_instance_config *config, gu
   in->id = id;
   in->config = *config;
   in->config.label = NULL;
+  in->config.weights = g_strdup(config->weights);
   in->config.devices = NULL;
   in->open_ns = oct_cpu_world_now(world);
   in->room = config->depth + 1;
@@ -463,5 +465,6 @@ oct_cpu_instance_free(oct_cpu_instance *in) {
   g_free(in->flights);
   g_ptr_array_unref(in->transfers);
   pthread_cond_destroy(&in->work);
+  g_free((char *)in->config.weights);
   g_free(in);
 }

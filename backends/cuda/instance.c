@@ -259,6 +259,7 @@ oct_cuda_instance_new(struct oct_cuda_world *world, const oct_instance_config *c
   in->id = id;
   in->config = *config;
   in->config.label = NULL;
+  in->config.weights = g_strdup(config->weights);
   in->devices = g_memdup2(config->devices, n * sizeof *config->devices);
   in->config.devices = in->devices;
   in->room = config->depth + 1;
@@ -332,5 +333,6 @@ oct_cuda_instance_free(oct_cuda_instance *in) {
   g_free(in->steppers);
   g_free(in->workers);
   g_free(in->devices);
+  g_free((char *)in->config.weights);
   g_free(in);
 }

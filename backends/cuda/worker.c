@@ -22,7 +22,10 @@ note_progress(void *user, double fraction) {
 static gboolean
 open_source(oct_cuda_instance *in, guint32 index) {
   g_autoptr(GError) error = NULL;
-  if (index == 0 && !oct_cuda_source_open(&in->source, in->group.options, in->config.spec, &error))
+  oct_cuda_options options = *in->group.options;
+  if (in->config.weights != NULL)
+    options.model = in->config.weights;
+  if (index == 0 && !oct_cuda_source_open(&in->source, &options, in->config.spec, &error))
     oct_cuda_group_break(&in->group, OCT_NO_INDEX, error->message);
   return oct_cuda_group_meet(&in->group);
 }

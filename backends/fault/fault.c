@@ -31,7 +31,7 @@ typedef struct pull_in_flight {
 
 typedef struct instance {
   guint32 id;
-  oct_instance_config config; /* label and devices are not kept */
+  oct_instance_config config; /* label, weights and devices are not kept */
   guint16 first_device;
   guint32 depth;
   guint64 last_number, last_inner;
@@ -121,7 +121,7 @@ fault_open(oct_world *world, const oct_instance_config *config, guint32 *id, GEr
   instance *in = g_new0(instance, 1);
   in->id = *id;
   in->config = *config;
-  in->config.label = NULL;
+  in->config.label = in->config.weights = NULL;
   in->first_device = config->devices[0];
   in->config.devices = NULL;
   in->late_tickets = g_array_new(FALSE, FALSE, sizeof(guint64));

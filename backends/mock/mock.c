@@ -20,7 +20,7 @@
 
 typedef struct instance {
   guint32 id;
-  oct_instance_config config; /* label and devices are not kept */
+  oct_instance_config config; /* label, weights and devices are not kept */
   oct_shadow *shadow;
   oct_timeline *timeline;
   gboolean open, fails;
@@ -159,7 +159,7 @@ mock_open(oct_world *world, const oct_instance_config *config, guint32 *id, GErr
     return FALSE;
   instance *in = g_new0(instance, 1);
   in->config = *config;
-  in->config.label = NULL;
+  in->config.label = in->config.weights = NULL;
   in->config.devices = NULL;
   if (w->options.depth_max != 0)
     in->config.depth = MIN(in->config.depth, w->options.depth_max);

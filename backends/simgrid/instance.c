@@ -300,6 +300,7 @@ make_instance(sim_world *world, const oct_instance_config *config, oct_cost *cos
   in->n_ranks = oct_parallel_world(&config->parallel);
   in->n_stages = config->parallel.pipeline;
   in->config.label = g_strdup(config->label);
+  in->config.weights = NULL;
   in->config.devices = g_memdup2(config->devices, in->n_ranks * sizeof *config->devices);
   in->shadow = oct_shadow_new(&in->config, &world->shadow_options);
   in->window = oct_cost_window(config->spec);

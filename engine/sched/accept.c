@@ -48,6 +48,59 @@ check_times(const oct_engine_config *c, GError **error) {
   return TRUE;
 }
 
+static gboolean
+check_draft_model(const oct_engine_config *c, GError **error) {
+  const oct_instance_config *d = &c->speculation.draft;
+  oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
+  if (d->spec == NULL)
+    REFUSE(OCT_ENGINE_ERROR_CONFIG, "speculation: no draft model is given");
+  if (d->spec->vocab != c->instance.spec->vocab)
+    REFUSE(OCT_ENGINE_ERROR_CONFIG,
+           "draft model %s has a vocabulary of %u tokens, the model of %u: they must be one",
+           d->spec->name, d->spec->vocab, c->instance.spec->vocab);
+  if (!oct_parallel_check(d->spec, &d->parallel, error))
+    return FALSE;
+  if (d->parallel.data > 1 || d->parallel.pipeline > 1 ||
+      oct_parallel_world(&d->parallel) > oct_parallel_world(&c->instance.parallel))
+    REFUSE(OCT_ENGINE_ERROR_CONFIG,
+           "draft model: %u ranks in %u stages and %u KV domains; it takes one stage, one domain "
+           "and at most the model's %u ranks",
+           oct_parallel_world(&d->parallel), d->parallel.pipeline, d->parallel.data,
+           oct_parallel_world(&c->instance.parallel));
+  guint n = oct_model_groups(d->spec, d->kv_dtype, groups);
+  for (guint g = 0; g < n; g++)
+    if (groups[g].kind == OCT_ATTENTION_KDA)
+      REFUSE(OCT_ENGINE_ERROR_CONFIG,
+             "draft model %s has recurrent state, which drafts cannot be taken out of",
+             d->spec->name);
+  if (d->memory.n_groups != n || !oct_limit_check(OCT_LIMIT_BLOCK_SIZE, d->block_size, error))
+    REFUSE(OCT_ENGINE_ERROR_CONFIG, "the draft model's memory plan has %u groups, the model %u",
+           d->memory.n_groups, n);
+  return TRUE;
+}
+
+static gboolean
+check_speculation(const oct_engine_config *c, GError **error) {
+  const oct_speculation *s = &c->speculation;
+  if (s->method == OCT_DRAFT_NONE)
+    return TRUE;
+  if (s->n_tokens < 1 || s->n_tokens > OCT_DRAFTS_MAX)
+    REFUSE(OCT_ENGINE_ERROR_CONFIG, "num_speculative_tokens %u is not between 1 and %u",
+           s->n_tokens, OCT_DRAFTS_MAX);
+  if (!(s->acceptance_min >= 0 && s->acceptance_min <= 1) ||
+      !(s->proposal_rate >= 0 && s->proposal_rate <= 1))
+    REFUSE(OCT_ENGINE_ERROR_CONFIG,
+           "speculation: min_acceptance %g and proposal_rate %g are not between 0 and 1",
+           s->acceptance_min, s->proposal_rate);
+  if (s->method == OCT_DRAFT_MODEL)
+    return check_draft_model(c, error);
+  if (s->ngram_min < 1 || s->ngram_min > s->ngram_max || s->ngram_max > OCT_NGRAM_MAX)
+    REFUSE(OCT_ENGINE_ERROR_CONFIG,
+           "prompt_lookup_min %u and prompt_lookup_max %u: 1 to %u, the first no larger",
+           s->ngram_min, s->ngram_max, OCT_NGRAM_MAX);
+  return TRUE;
+}
+
 gboolean
 oct_accept_config(const oct_engine_config *c, GError **error) {
   if (c->instance.spec == NULL)
@@ -84,7 +137,7 @@ oct_accept_config(const oct_engine_config *c, GError **error) {
            c->state_snapshot_interval, page);
   if (c->instance.check_tags && !c->carry_ids)
     REFUSE(OCT_ENGINE_ERROR_CONFIG, "tags are checked only where token ids are carried");
-  return TRUE;
+  return check_speculation(c, error);
 }
 
 gboolean

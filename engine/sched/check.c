@@ -131,6 +131,9 @@ check_seq(const oct_engine *e, const oct_seq *s, GError **error) {
   if (s->n_masks > s->unfinished || (s->n_masks > 0 && s->state == OCT_SEQ_ENDED))
     BROKEN(SEQ_FORMAT " waits for %u masks with %u unfinished steps", SEQ_ARGS(s), s->n_masks,
            s->unfinished);
+  if (s->verifying > 0 && s->state == OCT_SEQ_RUNNING && s->in_flight_out != s->verifying + 1)
+    BROKEN(SEQ_FORMAT " verifies %u drafts with %u tokens in flight", SEQ_ARGS(s), s->verifying,
+           s->in_flight_out);
   if (s->unfinished > 1 + e->config.run_ahead)
     BROKEN(SEQ_FORMAT " is in %u unfinished steps", SEQ_ARGS(s), s->unfinished);
   /* A void one counts afresh once it has left its steps. */
@@ -196,7 +199,8 @@ check_requests(const oct_engine *e, GError **error) {
 
 gboolean
 oct_engine_check(const oct_engine *e, GError **error) {
-  if (!check_lists(e, error) || !check_requests(e, error) || !oct_residency_check(e, error))
+  if (!check_lists(e, error) || !check_requests(e, error) || !oct_residency_check(e, error) ||
+      (e->drafter != NULL && !oct_draft_check(e, error)))
     return FALSE;
   for (guint32 d = 0; d < e->n_domains; d++)
     if (!check_memory(e, d, error))

@@ -21,6 +21,8 @@ request_ended(oct_engine *engine, oct_request *r) {
                                .cached_tokens = r->cached_tokens,
                                .recomputed_tokens = r->recomputed_tokens,
                                .preemptions = r->preemptions,
+                               .draft_tokens = r->draft_tokens,
+                               .accepted_tokens = r->accepted_tokens,
                                .arrival_ns = r->arrival_ns,
                                .admitted_ns = r->admitted_ns,
                                .first_token_ns = -1,
@@ -218,9 +220,9 @@ take_tokens(oct_engine *engine, oct_seq *seq, const guint32 *ids, const oct_logp
     oct_seq_end(engine, seq, OCT_END_LENGTH);
 }
 
+/* What the slice has computed for good: of drafts those that were accepted. */
 static void
-count_computed(oct_engine *engine, oct_seq *seq, const oct_flight_slice *fs) {
-  guint32 end = fs->position + fs->n_tokens;
+count_computed(oct_engine *engine, oct_seq *seq, const oct_flight_slice *fs, guint32 end) {
   guint32 again = MIN(end, seq->computed_max);
   again = again > fs->position ? again - fs->position : 0;
   seq->computed_max = MAX(seq->computed_max, end);
@@ -296,10 +298,15 @@ commit_slice(oct_engine *engine, const oct_flight *f, const oct_flight_slice *fs
     return;
   }
   if (f->number > seq->void_until) {
-    count_computed(engine, seq, fs);
-    seq->done = fs->position + fs->n_tokens;
-    seq->in_flight_out -= fs->samples;
-    if (slice->flags & OCT_RESULT_FAILED) {
+    gboolean failed = (slice->flags & OCT_RESULT_FAILED) != 0, verified = fs->n_drafts > 0;
+    seq->done = fs->position + (verified && !failed ? slice->n_accepted : fs->n_tokens);
+    count_computed(engine, seq, fs, seq->done);
+    seq->in_flight_out -= fs->n_drafts + fs->samples;
+    if (verified)
+      seq->sched = seq->done;
+    if (verified && !failed)
+      oct_spec_accepted(engine, seq, fs, slice->n_accepted);
+    if (failed) {
       /* What the slice wrote is not to be trusted either. Whoever has taken it already goes on: to
        * send them back would let one bad request use up their retries. */
       oct_kv_withdraw(engine, seq, fs->position);
@@ -312,6 +319,8 @@ commit_slice(oct_engine *engine, const oct_flight *f, const oct_flight_slice *fs
       oct_request_reap(engine, seq->request);
       return;
     }
+    if (verified)
+      oct_kv_trim(engine, seq, seq->sched + 1);
     oct_kv_index(engine, seq, seq->done, f->number);
   }
   if (seq->state == OCT_SEQ_PREEMPTING && seq->unfinished == 0)
@@ -369,7 +378,7 @@ has_extras(const oct_engine *engine, const oct_flight_slice *fs, const oct_step_
   const oct_request *r = fs->seq->request;
   guint64 logprobs = (guint64)fs->n_scored * (1u + r->n_prompt_logprobs);
   if (fs->samples && r->n_logprobs > 0)
-    logprobs += 1u + r->n_logprobs;
+    logprobs += (guint64)slice->n_accepted * (1u + r->n_logprobs);
   if (logprobs > 0 && (guint64)slice->logprobs + logprobs > result->n_logprobs)
     return FALSE;
   return !fs->pooled || (guint64)slice->floats + engine->spec->hidden <= result->n_floats;
@@ -385,11 +394,11 @@ answers(const oct_engine *engine, const oct_flight *f, const oct_step_result *re
   for (guint32 i = 0; i < f->n_slices; i++) {
     if ((slices[i].flags & OCT_RESULT_FAILED) != 0)
       continue;
-    if (!has_extras(engine, &f->slices[i], result, &slices[i]))
+    guint32 n = slices[i].n_accepted;
+    if (f->slices[i].samples && (n < 1 || n > 1 + f->slices[i].n_drafts ||
+                                 (guint64)slices[i].tokens + n > result->n_tokens))
       return FALSE;
-    if (!f->slices[i].samples)
-      continue;
-    if (slices[i].n_accepted != 1 || slices[i].tokens >= result->n_tokens)
+    if (!has_extras(engine, &f->slices[i], result, &slices[i]))
       return FALSE;
   }
   return TRUE;

@@ -19,7 +19,9 @@ oct_engine_config_default(oct_engine_config *config) {
       .decode_gap_max_ns = G_GINT64_CONSTANT(1000000000),
       .retries_max = 3,
       .mask_deadline_ns = G_GINT64_CONSTANT(5000000000),
+      .speculation = {.proposal_rate = 1},
   };
+  config->speculation.draft.parallel = OCT_PARALLEL_DEFAULT;
 }
 
 void
@@ -106,6 +108,8 @@ oct_engine_new(oct_world *world, const oct_engine_config *config, GError **error
     return NULL;
   oct_kv_init(e);
   e->state = OCT_ENGINE_OPENING;
+  if (e->config.speculation.method == OCT_DRAFT_MODEL)
+    e->drafter = oct_draft_new(e);
   if (!oct_instance_open(e, error))
     return NULL;
   return g_steal_pointer(&e);
@@ -126,6 +130,8 @@ oct_engine_free(oct_engine *e) {
   if (e->instance != 0)
     oct_world_close(e->world, e->instance);
   e->instance = 0;
+  if (e->drafter != NULL)
+    oct_draft_close(e);
   if (e->domains != NULL) /* else it was refused before it had any */
     oct_transfer_drop_all(e);
   e->draining = TRUE;
@@ -141,6 +147,7 @@ oct_engine_free(oct_engine *e) {
   g_clear_pointer(&e->transfers, g_ptr_array_unref);
   g_clear_pointer(&e->copies, g_array_unref);
   oct_residency_free(e);
+  oct_draft_free(e);
   oct_kv_free(e);
   oct_step_builder_free(e->builder);
   for (guint32 i = 0; i < OCT_DEPTH_MAX; i++)
@@ -182,6 +189,7 @@ oct_engine_submit(oct_engine *e, const oct_request_params *params, oct_request_i
   e->now = MAX(e->now, params->arrival_ns);
   oct_request *r = oct_request_new(e, params);
   e->stats.accepted++;
+  e->stats.speculation.undrafted += e->config.speculation.method != OCT_DRAFT_NONE && r->guided;
   if (r->deadline_ns > 0)
     e->next_deadline_ns = MIN(e->next_deadline_ns, r->deadline_ns);
   r->seqs[0]->domain = least_loaded_domain(e);
@@ -241,20 +249,19 @@ misfit(const oct_engine *e, const oct_capabilities *c) {
     return "the backend needs token ids, which this run does not carry";
   if (e->has_host && !c->host_tier)
     return "the backend has no host tier, which the memory plan uses";
+  if (e->config.speculation.method != OCT_DRAFT_NONE && !c->speculation)
+    return e->first_state_group >= 0
+               ? "the backend verifies no drafts of a model with recurrent state"
+               : "the backend verifies no drafts";
   if (e->residency != NULL && !c->expert_slots)
     return "the backend keeps every expert on the device, it has no expert slots";
   return NULL;
 }
 
+/* All that is to be open is. */
 static void
-opened(oct_engine *e, const oct_capabilities *c) {
-  e->capabilities = *c;
-  const char *why = misfit(e, c);
-  if (why != NULL) {
-    oct_instance_lost(e, why);
-    e->lost_fatal = TRUE;
-    return;
-  }
+begin_to_serve(oct_engine *e) {
+  const oct_capabilities *c = &e->capabilities;
   e->state = OCT_ENGINE_SERVING;
   e->last_done_ns = e->now;
   /* Accepted before this was known. */
@@ -268,10 +275,19 @@ opened(oct_engine *e, const oct_capabilities *c) {
   }
 }
 
-void
-oct_engine_event(oct_engine *e, const oct_event *event) {
-  oct_engine_enter(e);
-  e->now = MAX(e->now, event->time_ns);
+static void
+opened(oct_engine *e, const oct_capabilities *c) {
+  e->capabilities = *c;
+  const char *why = misfit(e, c);
+  if (why != NULL) {
+    oct_instance_lost(e, why);
+    e->lost_fatal = TRUE;
+  }
+  e->is_open = why == NULL;
+}
+
+static void
+take_event(oct_engine *e, const oct_event *event) {
   switch (event->kind) {
   case OCT_EVENT_OPENED:
     opened(e, event->capabilities);
@@ -304,6 +320,19 @@ oct_engine_event(oct_engine *e, const oct_event *event) {
   case OCT_EVENT_WAKE:
     break;
   }
+}
+
+void
+oct_engine_event(oct_engine *e, const oct_event *event) {
+  oct_engine_enter(e);
+  e->now = MAX(e->now, event->time_ns);
+  if (e->drafter != NULL && oct_draft_owns(e, event->instance))
+    oct_draft_event(e, event);
+  else
+    take_event(e, event);
+  gboolean opens = e->state == OCT_ENGINE_OPENING || e->state == OCT_ENGINE_RECOVERING;
+  if (opens && e->is_open && e->lost[0] == '\0' && (e->drafter == NULL || oct_draft_is_settled(e)))
+    begin_to_serve(e);
   if (e->lost[0] != '\0')
     oct_instance_recover(e, e->lost_fatal);
   oct_engine_leave(e);
@@ -355,7 +384,21 @@ device_deadline(oct_engine *e, const char **what) {
     *what = "opening has not gone on by its deadline";
     first = e->open_progress_ns + e->config.open_deadline_ns;
   }
+  if (e->drafter != NULL && limit > 0 && oct_draft_deadline(e) < first) {
+    *what = "a step of the draft model has not ended by its deadline";
+    first = oct_draft_deadline(e);
+  }
   return first;
+}
+
+/* What follows a step in flight is not known before it ends: not even ahead of others. */
+static gboolean
+holds_back(oct_engine *e) {
+  for (guint32 i = e->n_flights >= e->config.instance.parallel.pipeline ? 0 : e->n_flights;
+       i < e->n_flights; i++)
+    if (oct_flight_at(e, i)->speculates)
+      return TRUE;
+  return FALSE;
 }
 
 /* Submits what may be submitted. Returns when more may be. */
@@ -364,13 +407,17 @@ submit_steps(oct_engine *e, oct_time horizon) {
   guint32 depth = MIN(e->capabilities.depth, e->config.instance.depth);
   for (;;) {
     oct_forward_stretch(e, horizon);
-    if (e->n_flights >= depth)
+    if (e->n_flights >= depth || holds_back(e))
       return OCT_TIME_NEVER;
     oct_time pace = oct_pace(e);
     if (pace > e->now)
       return pace;
+    if (e->drafter != NULL && oct_draft_round(e))
+      return OCT_TIME_NEVER;
     if (!oct_plan_step(e))
       return OCT_TIME_NEVER;
+    if (e->drafter != NULL)
+      oct_draft_used(e);
   }
 }
 
@@ -432,6 +479,12 @@ oct_engine_get_hist(const oct_engine *e, oct_engine_hist which) {
 guint32
 oct_engine_instance(const oct_engine *e) {
   return e->instance;
+}
+
+gboolean
+oct_engine_owns(const oct_engine *e, guint32 instance) {
+  return instance != 0 &&
+         (instance == e->instance || (e->drafter != NULL && oct_draft_owns(e, instance)));
 }
 
 const char *

@@ -10,7 +10,7 @@
  *
  *     wake = oct_engine_turn(engine, now, horizon);
  *     oct_world_next(world, MIN(wake, next arrival), &event);  now = event.time_ns;
- *     if (event.instance == oct_engine_instance(engine)) oct_engine_event(engine, &event);
+ *     if (oct_engine_owns(engine, event.instance)) oct_engine_event(engine, &event);
  *     … oct_engine_submit(), oct_engine_cancel() …
  *
  * Life of a request (engine/sched/request.c has the machine): WAITING -> RELOADING -> RUNNING ->
@@ -26,6 +26,7 @@
 #include "engine/base/hist.h"
 #include "engine/base/log.h"
 #include "engine/sched/experts.h"
+#include "engine/sched/ngram.h"
 
 #define OCT_ENGINE_ERROR (oct_engine_error_quark())
 GQuark oct_engine_error_quark(void);
@@ -67,6 +68,7 @@ typedef struct oct_request_record {
   guint32 cached_tokens;     /* prompt tokens that were never computed for it: prefix hits */
   guint32 recomputed_tokens; /* computed more than once because of preemption or faults */
   guint32 preemptions;
+  guint32 draft_tokens, accepted_tokens; /* verified drafts of its choices, and those accepted */
   oct_time arrival_ns, admitted_ns, first_token_ns, last_token_ns, ended_ns;
   gint64 longest_gap_ns; /* longest time between two tokens of one choice; 0 below two tokens */
 } oct_request_record;
@@ -102,6 +104,35 @@ typedef struct oct_listener {
                  oct_time now);
 } oct_listener;
 
+#define OCT_DRAFTS_MAX (OCT_VERIFY_TOKENS_MAX - 1) /* of a sequence in a step */
+
+/* Speculative decoding: drafts are proposed cheaply for a sequence and verified by one slice that
+ * runs them all. A draft is accepted where it is what would have been sampled there (rule 32 of the
+ * contract), so what a request gets is, token for token, what it gets without; drafts decide how
+ * many tokens a step brings. */
+typedef enum oct_draft_method {
+  OCT_DRAFT_NONE,
+  OCT_DRAFT_NGRAM, /* what followed when the text's last tokens were there before (ngram.h) */
+  OCT_DRAFT_MODEL, /* what a smaller model samples, on an instance of its own (draft.c) */
+} oct_draft_method;
+
+typedef struct oct_speculation {
+  oct_draft_method method;
+  guint32 n_tokens;             /* proposed for a sequence and step: 1 … OCT_DRAFTS_MAX */
+  guint32 ngram_min, ngram_max; /* NGRAM: tokens that must have been there, 1 … OCT_NGRAM_MAX */
+  /* NGRAM without ids (a trace of lengths): the chance that there is a proposal, 0 … 1. */
+  double proposal_rate;
+  guint32 seqs_max; /* nobody gets drafts while a domain runs more sequences; 0 = no limit */
+  /* A sequence of whose last 32 proposals a smaller share had a draft accepted gets none for 256
+   * tokens; 0 = never. */
+  double acceptance_min;
+  /* MODEL: spec, weights, parallel (data and pipeline 1), kv_dtype, block_size, memory and eager of
+   * the draft model's instance, which runs on the first of this engine's devices. The rest is
+   * derived. Its vocabulary is the target's, it has no recurrent state, and its cache holds the
+   * sequences that are drafted for; whoever finds no room in it decodes without. */
+  oct_instance_config draft;
+} oct_speculation;
+
 typedef struct oct_engine_config {
   /* max_slots, depth and max_batched_tokens are derived from below. The spec is borrowed, label and
    * devices are copied. */
@@ -135,7 +166,10 @@ typedef struct oct_engine_config {
   gboolean no_forward;      /* never fast-forward */
   guint64 seed;
   oct_expert_options experts; /* residency; only with instance.memory.n_expert_slots */
-  oct_log *log;               /* event log; borrowed; NULL = none */
+  /* No step is submitted ahead of one whose sequences will be drafted for: what follows them is not
+   * known. */
+  oct_speculation speculation;
+  oct_log *log; /* event log; borrowed; NULL = none */
   oct_listener listener;
 } oct_engine_config;
 
@@ -248,6 +282,19 @@ typedef enum oct_engine_state {
 } oct_engine_state;
 
 /* Counters since the start, and gauges (marked). Tokens and steps are counted when a step ends. */
+/* Speculative decoding, counted when a slice's step ends; not of sequences that have ended. */
+typedef struct oct_draft_stats {
+  guint64 drafts;                      /* slices that verified any */
+  guint64 draft_tokens;                /* drafts verified */
+  guint64 accepted;                    /* of them */
+  guint64 accepted_at[OCT_DRAFTS_MAX]; /* by place, the first draft's is 0 */
+  guint64 pauses;                      /* of sequences that too little was accepted of */
+  guint64 undrafted;                   /* requests accepted that never get drafts: guided ones */
+  guint64 model_steps;                 /* of the draft model */
+  guint64 model_tokens;                /* … their tokens, prompts included */
+  guint64 model_lost;                  /* times that its instance was lost, without the engine's */
+} oct_draft_stats;
+
 typedef struct oct_engine_stats {
   oct_engine_state state;   /* gauge */
   guint32 running, waiting; /* gauges: requests' sequences holding a slot, and not */
@@ -275,6 +322,7 @@ typedef struct oct_engine_stats {
   guint32 host_total[OCT_MODEL_GROUPS_MAX], host_used[OCT_MODEL_GROUPS_MAX]; /* gauges */
   guint32 pages_peak[OCT_MODEL_GROUPS_MAX];
   oct_expert_stats experts; /* zero when every expert is resident */
+  oct_draft_stats speculation;
 } oct_engine_stats;
 void oct_engine_get_stats(const oct_engine *engine, oct_engine_stats *stats);
 
@@ -289,6 +337,8 @@ typedef enum oct_engine_hist {
 const oct_hist *oct_engine_get_hist(const oct_engine *engine, oct_engine_hist which);
 
 guint32 oct_engine_instance(const oct_engine *engine);
+/* Whether events of the instance are this engine's: of its own, or of its draft model's. */
+gboolean oct_engine_owns(const oct_engine *engine, guint32 instance);
 /* Why the engine is DEAD or RECOVERING, "" otherwise; borrowed until the next call. */
 const char *oct_engine_down_reason(const oct_engine *engine);
 /* Sequences waiting or running, weighted by the tokens they have yet to compute: for least-loaded

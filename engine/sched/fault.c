@@ -100,7 +100,7 @@ oct_instance_lost(oct_engine *engine, const char *why) {
 /* Takes a sequence off the lost instance, as if it had never been admitted; its tokens stay. */
 static void
 unhook(oct_engine *engine, oct_seq *seq) {
-  seq->unfinished = seq->n_masks = 0;
+  seq->unfinished = seq->n_masks = seq->verifying = 0;
   oct_seq_leave(engine, seq);
   seq->n_pages = seq->announced = seq->n_indexed = 0;
   memset(seq->first_live, 0, sizeof seq->first_live);
@@ -130,6 +130,9 @@ oct_instance_recover(oct_engine *engine, gboolean fatal) {
   if (engine->instance != 0)
     oct_world_close(engine->world, engine->instance);
   engine->instance = 0;
+  engine->is_open = FALSE;
+  if (engine->drafter != NULL)
+    oct_draft_close(engine);
   engine->n_flights = 0;
   engine->copies_out = 0;
   engine->mask_due_ns = OCT_TIME_NEVER;
@@ -176,7 +179,8 @@ oct_instance_recover(oct_engine *engine, gboolean fatal) {
 gboolean
 oct_instance_open(oct_engine *engine, GError **error) {
   engine->open_progress_ns = engine->now;
-  return oct_world_open(engine->world, &engine->config.instance, &engine->instance, error);
+  return oct_world_open(engine->world, &engine->config.instance, &engine->instance, error) &&
+         (engine->drafter == NULL || oct_draft_open(engine, error));
 }
 
 void

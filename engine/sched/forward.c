@@ -33,7 +33,7 @@ steps_ahead(const oct_engine *engine, const oct_seq *s) {
       !oct_seq_decodes(s) || s->request->guided || s->request->n_logprobs > 0 ||
       s->computed_max >= s->sched || s->n_out + 1 >= s->max_out)
     return 0;
-  guint64 k = s->max_out - s->n_out - 1;
+  guint64 k = oct_spec_steps_ahead(engine, s, s->max_out - s->n_out - 1);
   guint32 cut = oct_kv_next_cut(engine, s, s->sched);
   return cut == 0 ? k : MIN(k, cut - s->sched - 1);
 }
@@ -43,7 +43,7 @@ stretch_limit(const oct_engine *engine) {
   const oct_flight *f = &engine->flights[engine->first_flight];
   if (!engine->capabilities.forward || engine->config.no_forward || engine->n_flights != 1 ||
       engine->config.run_ahead != 1 || engine->config.instance.parallel.pipeline != 1 ||
-      !f->pure_decode || engine->n_transfers > 0 || engine->config.carry_ids ||
+      !f->pure_decode || f->speculates || engine->n_transfers > 0 || engine->config.carry_ids ||
       engine->config.listener.tokens != NULL || engine->has_windows)
     return 0;
   guint64 limit = G_MAXUINT64;

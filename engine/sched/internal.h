@@ -4,7 +4,8 @@
  * Reading order: accept.c (limits), request.c (life cycle), queue.c (who waits), kv.c (pages,
  * slots, prefix hits), plan.c (one step), admit.c (who enters), policy/ (in which order), commit.c
  * (what a step brought), transfer.c (host tier), pull.c (other engines' caches), fault.c (what goes
- * wrong), forward.c (fast-forward), engine.c (the turn), check.c (the books).
+ * wrong), speculate.c and draft.c (drafts), forward.c (fast-forward), engine.c (the turn), check.c
+ * (the books).
  *
  * A sequence's numbers, all in tokens (n_out + in_flight_out <= max_out):
  *
@@ -99,6 +100,13 @@ typedef struct oct_seq {
   guint32 branch;       /* a snapshot is wanted at this position (branch seen twice); 0 = none */
   guint32 computed_max; /* furthest `sched` ever: below it, computing again is recomputation */
   guint32 forwarded;    /* forward.c: skipped steps its counters know of */
+  /* speculate.c */
+  guint32 verifying;   /* drafts of its slice in flight: how far that goes is not known */
+  guint32 stale_pages; /* the slot\'s table names so many: those behind n_pages were given back */
+  guint32 pause_until; /* no drafts before there are so many output tokens */
+  guint32 n_proposals, n_useful; /* since the last verdict; those of which any was accepted */
+  oct_ngram *ngram;
+  guint32 draft_place; /* draft.c: its slot on the draft model's instance, OCT_NO_INDEX = none */
   guint64 key, seed;
   guint32 *ids; /* prompt + output ids when carry_ids */
   guint32 ids_capacity;
@@ -125,7 +133,7 @@ struct oct_request {
   guint32 n_page_ids;
   oct_time arrival_ns, deadline_ns, admitted_ns;
   oct_end_reason reason; /* of the choice that ended first abnormally, else the last one's */
-  guint32 cached_tokens, recomputed_tokens, preemptions;
+  guint32 cached_tokens, recomputed_tokens, preemptions, draft_tokens, accepted_tokens;
   guint64 charged; /* policy/priority.c: output tokens that its tenant has been charged for */
   gboolean export_cache;
   oct_engine *import_engine; /* NULL = none, or not any more */
@@ -175,6 +183,7 @@ typedef struct oct_flight_slice {
   oct_seq *seq;
   guint32 position, n_tokens;
   guint32 n_scored; /* prompt tokens, from position + 1 on */
+  guint32 n_drafts; /* the last ones of n_tokens */
   gboolean samples, pooled;
 } oct_flight_slice;
 
@@ -184,6 +193,7 @@ typedef struct oct_flight {
   oct_time submit_ns;
   guint32 n_slices, n_tokens, n_decode;
   gboolean pure_decode;
+  gboolean speculates; /* somebody in it will be drafted for: nothing is submitted ahead of it */
   oct_flight_slice *slices; /* [max slices] */
 } oct_flight;
 
@@ -209,6 +219,7 @@ typedef struct oct_transfer {
 } oct_transfer;
 
 typedef struct oct_residency oct_residency;
+typedef struct oct_drafter oct_drafter;
 
 struct oct_engine {
   oct_world *world;
@@ -219,6 +230,7 @@ struct oct_engine {
   const oct_model_spec *spec;
   guint32 instance; /* 0 while none is open */
   oct_engine_state state;
+  gboolean is_open; /* the instance, not its draft model's */
   oct_capabilities capabilities;
   gboolean draining;
   guint32 reopen_attempts;
@@ -262,6 +274,8 @@ struct oct_engine {
   /* What slots opened in it have put into its record, and what they may; each alone fits. */
   guint32 history_used, history_max, changes_used, changes_max, biases_used;
   guint32 scored_used, floats_used; /* logprobs of prompts, numbers of vectors */
+  guint32 verified_used;            /* logprobs of drafts */
+  guint32 drafts[OCT_DRAFTS_MAX];   /* of the slice being added */
 
   char down_reason[96];
   char lost[96]; /* why the instance is lost; handled at the end of turn() and event() */
@@ -273,6 +287,7 @@ struct oct_engine {
   oct_time mask_due_ns;      /* no slice has waited for its mask to its deadline before */
 
   oct_residency *residency; /* NULL: every expert is resident */
+  oct_drafter *drafter;     /* NULL: no draft model */
   GPtrArray *transfers;     /* oct_transfer, reused */
   guint32 n_transfers;      /* in flight or pending */
   GArray *copies;           /* oct_copy scratch */
@@ -345,6 +360,9 @@ void oct_kv_withdraw_from(oct_engine *engine, guint64 step);
 /* Sliding windows: gives up pages that no token at or after `position` can see. The slot's table is
  * told with the sequence's next slice. */
 void oct_kv_slide(oct_engine *engine, oct_seq *seq, guint32 position);
+/* Gives back the pages behind those of `tokens` tokens: of drafts that were not accepted. No step
+ * in flight names the sequence. */
+void oct_kv_trim(oct_engine *engine, oct_seq *seq, guint32 tokens);
 void oct_kv_complete(oct_engine *engine);
 /* A prefix hit: tokens [0, pages x page_tokens), and what taking it costs each group's pool. */
 typedef struct oct_hit {
@@ -462,6 +480,47 @@ void oct_residency_turn(oct_engine *engine);
 gboolean oct_residency_copied(oct_engine *engine, guint64 ticket, gboolean failed);
 void oct_residency_get_stats(const oct_engine *engine, oct_expert_stats *stats);
 gboolean oct_residency_check(const oct_engine *engine, GError **error);
+
+/* ---- speculate.c: whose next slice has drafts, and what came of them */
+/* Whether drafts are proposed for the sequence's next slice, once all tokens before it are known.
+ */
+gboolean oct_spec_drafts_for(const oct_engine *engine, const oct_seq *seq);
+/* Whether its next decode has to wait for the end of what is in flight. */
+gboolean oct_spec_waits(const oct_engine *engine, const oct_seq *seq);
+/* How many drafts its next slice may have, but for the step's budgets and memory. */
+guint32 oct_spec_limit(const oct_engine *engine, const oct_seq *seq);
+/* Puts what is proposed into engine->drafts and takes pages for it, without preempting anybody;
+ * returns how many. The slice's first token has its page. */
+guint32 oct_spec_propose(oct_engine *engine, oct_seq *seq);
+/* The sequence's slice has ended, and `n` tokens of it were accepted. */
+void oct_spec_accepted(oct_engine *engine, oct_seq *seq, const oct_flight_slice *slice, guint32 n);
+/* Steps that can be skipped before the sequence is drafted for again, at most `most`. */
+guint64 oct_spec_steps_ahead(const oct_engine *engine, const oct_seq *seq, guint64 most);
+
+/* ---- draft.c: the draft model's instance; but for new and free, drafter is there */
+oct_drafter *oct_draft_new(oct_engine *engine);
+void oct_draft_free(oct_engine *engine); /* also where there is none */
+gboolean oct_draft_open(oct_engine *engine, GError **error);
+/* Closes the instance; what it had is forgotten. */
+void oct_draft_close(oct_engine *engine);
+/* Opened, or given up: the engine may serve. */
+gboolean oct_draft_is_settled(const oct_engine *engine);
+gboolean oct_draft_works(const oct_engine *engine);
+gboolean oct_draft_owns(const oct_engine *engine, guint32 instance);
+void oct_draft_event(oct_engine *engine, const oct_event *event);
+/* Begins a round of drafting if one is due. TRUE: one is in flight, the next step waits for it. */
+gboolean oct_draft_round(oct_engine *engine);
+/* A step was submitted: the next one wants another round. */
+void oct_draft_used(oct_engine *engine);
+/* When the step in flight has hung, OCT_TIME_NEVER when there is none. */
+oct_time oct_draft_deadline(const oct_engine *engine);
+/* The sequence's drafts, up to `most`, if they follow its last token. */
+guint32 oct_draft_take(oct_engine *engine, oct_seq *seq, guint32 most, guint32 *drafts);
+/* Of the sequence's last drafts the first `n` were accepted. */
+void oct_draft_accepted(oct_engine *engine, oct_seq *seq, guint32 n);
+/* It does not run any more: its place is free. */
+void oct_draft_leave(oct_engine *engine, oct_seq *seq);
+gboolean oct_draft_check(const oct_engine *engine, GError **error);
 
 /* ---- pull.c */
 /* The exported sequence that this one is to continue, NULL when there is none (any more). */

@@ -200,6 +200,21 @@ oct_kv_slide(oct_engine *engine, oct_seq *seq, guint32 position) {
   }
 }
 
+void
+oct_kv_trim(oct_engine *engine, oct_seq *seq, guint32 tokens) {
+  oct_kv_domain *d = &engine->domains[seq->domain];
+  guint32 keep = oct_kv_pages(engine, tokens);
+  if (seq->n_pages <= keep)
+    return;
+  for (guint32 g = 0; g < engine->n_groups; g++)
+    for (guint32 i = seq->n_pages; i-- > keep && !engine->is_state[g];)
+      oct_pool_unref(d->device[g], seq->table[g][i], seq->epoch);
+  seq->stale_pages = MAX(seq->stale_pages, seq->announced);
+  seq->n_pages = keep;
+  seq->announced = MIN(seq->announced, keep);
+  d->blocked = FALSE;
+}
+
 /* ---------------------------------------------------------------- prefix index */
 
 void

@@ -6,6 +6,8 @@
  * are deferred. Progress (invariant 3): the victim is never in the step being built, the first
  * admitted is the last to be a victim, and any accepted request fits alone; so within depth + 2
  * steps and the copies in flight, some sequence advances. */
+#include <string.h>
+
 #include "engine/sched/internal.h"
 
 /* ---------------------------------------------------------------- slots and running lists */
@@ -18,7 +20,7 @@ oct_seq_enter(oct_engine *engine, oct_seq *seq, guint32 weight) {
   seq->slot = engine->free_slots[--engine->n_free_slots];
   seq->fresh = TRUE;
   seq->sampled = FALSE;
-  seq->announced = 0;
+  seq->announced = seq->stale_pages = 0;
   seq->weight = weight;
   d->weight += weight;
   seq->run_index = d->n_running;
@@ -28,6 +30,8 @@ oct_seq_enter(oct_engine *engine, oct_seq *seq, guint32 weight) {
 void
 oct_seq_leave(oct_engine *engine, oct_seq *seq) {
   oct_kv_domain *d = &engine->domains[seq->domain];
+  if (seq->draft_place != OCT_NO_INDEX)
+    oct_draft_leave(engine, seq);
   if (seq->run_index != OCT_NO_INDEX) {
     d->n_running--;
     for (guint32 i = seq->run_index; i < d->n_running; i++) {
@@ -63,7 +67,7 @@ oct_memory_coming(const oct_engine *engine, guint32 domain, guint32 pages, guint
 void
 oct_seq_rewind(oct_seq *seq) {
   const oct_request *r = seq->request;
-  seq->sched = seq->done = seq->in_flight_out = 0;
+  seq->sched = seq->done = seq->in_flight_out = seq->verifying = 0;
   seq->target = r->forked ? r->prompt + seq->n_out : r->prompt - 1;
   seq->depends_on = 0;
 }
@@ -290,9 +294,35 @@ want_of_prompt(oct_slice *s, oct_flight_slice *fs, const oct_seq *seq) {
   fs->n_scored = n;
 }
 
-/* Adds `n` tokens of the sequence from `sched` on. Its pages are there. */
+/* Ids of the slice's tokens as far as it carries them: drafts stand behind the sequence's own. */
 static void
-add_slice(oct_engine *engine, oct_seq *seq, guint32 n, gboolean samples, gboolean prefill) {
+fill_tokens(oct_engine *engine, const oct_seq *seq, oct_slice *s, guint32 n_drafts) {
+  guint32 n = oct_slice_ids(s), *room;
+  if (n == 0)
+    return;
+  if (n_drafts == 0) {
+    s->tokens = oct_step_add_tokens(engine->builder, seq->ids + seq->sched, n, NULL);
+    return;
+  }
+  s->tokens = oct_step_add_tokens(engine->builder, NULL, n, &room);
+  if (s->source == OCT_SOURCE_IDS)
+    room[0] = seq->ids[seq->sched];
+  memcpy(room + n - n_drafts, engine->drafts, n_drafts * sizeof *room);
+}
+
+static oct_token_source
+source_of(const oct_engine *engine, const oct_seq *seq, gboolean prefill, guint32 n_drafts) {
+  gboolean ids = engine->config.carry_ids;
+  if (!prefill && seq->sampled && (ids || n_drafts == 0))
+    return OCT_SOURCE_DEVICE;
+  return ids ? OCT_SOURCE_IDS : OCT_SOURCE_ABSENT;
+}
+
+/* Adds `n` tokens of the sequence from `sched` on, the last `n_drafts` of them in engine->drafts.
+ * Its pages are there. */
+static void
+add_slice(oct_engine *engine, oct_seq *seq, guint32 n, guint32 n_drafts, gboolean samples,
+          gboolean prefill) {
   const guint64 step = engine->next_number;
   if (seq->fresh)
     open_slot(engine, seq);
@@ -309,30 +339,32 @@ add_slice(oct_engine *engine, oct_seq *seq, guint32 n, gboolean samples, gboolea
                    .tokens = OCT_NO_INDEX,
                    .position = seq->sched,
                    .state_position = engine->first_state_group >= 0 ? seq->sched : OCT_NO_INDEX};
-  if (!prefill && seq->sampled)
-    s->source = OCT_SOURCE_DEVICE;
-  else if (engine->config.carry_ids)
-    s->source = OCT_SOURCE_IDS;
-  else
-    s->source = OCT_SOURCE_ABSENT;
+  s->source = source_of(engine, seq, prefill, n_drafts);
+  if (n_drafts > 0) {
+    s->sample = OCT_SAMPLE_ALL;
+    s->flags |= OCT_SLICE_VERIFY;
+    engine->verified_used += s->n_logprobs > 0 ? n_drafts * (1u + s->n_logprobs) : 0;
+  }
   if (engine->config.instance.check_tags)
     s->tag = oct_seq_tag(engine, seq, seq->sched);
   oct_flight *f = engine->plan;
   oct_flight_slice *fs = &f->slices[f->n_slices++];
-  *fs = (oct_flight_slice){.seq = seq, .position = seq->sched, .n_tokens = n, .samples = samples};
+  *fs = (oct_flight_slice){
+      .seq = seq, .position = seq->sched, .n_tokens = n, .n_drafts = n_drafts, .samples = samples};
   if (prefill)
     want_of_prompt(s, fs, seq);
   engine->scored_used += fs->n_scored * (1u + s->n_prompt_logprobs);
   engine->floats_used += fs->pooled ? engine->spec->hidden : 0;
-  if (s->source == OCT_SOURCE_IDS)
-    s->tokens = oct_step_add_tokens(engine->builder, seq->ids + seq->sched, oct_slice_ids(s), NULL);
+  fill_tokens(engine, seq, s, n_drafts);
   f->n_tokens += n;
+  f->speculates |= samples && oct_spec_drafts_for(engine, seq);
   if (!prefill)
     f->n_decode++;
   seq->fresh = FALSE;
   seq->sampled |= samples;
   seq->sched += n;
-  seq->in_flight_out += samples;
+  seq->in_flight_out += n_drafts + samples;
+  seq->verifying = n_drafts;
   if ((s->flags & OCT_SLICE_NEEDS_MASK) != 0)
     oct_mask_add(seq, step, f->n_slices - 1);
   seq->unfinished++;
@@ -341,20 +373,21 @@ add_slice(oct_engine *engine, oct_seq *seq, guint32 n, gboolean samples, gboolea
   engine->slices_left--;
   if (prefill)
     oct_kv_index(engine, seq, seq->sched, step);
-  if (oct_kv_next_cut(engine, seq, seq->sched - 1) == seq->sched)
+  if (n_drafts == 0 && oct_kv_next_cut(engine, seq, seq->sched - 1) == seq->sched)
     oct_kv_snapshot(engine, seq, seq->sched, step);
 }
 
 static gboolean
 plan_decode(oct_engine *engine, oct_seq *seq) {
-  if (seq->n_out + seq->in_flight_out >= seq->max_out)
+  if (seq->n_out + seq->in_flight_out >= seq->max_out || oct_spec_waits(engine, seq))
     return FALSE;
   /* A snapshot is filed under its tokens: they must all be known when its step is submitted. */
   if (seq->in_flight_out > 0 && oct_kv_next_cut(engine, seq, seq->sched) == seq->sched + 1)
     return FALSE;
   if (!make_room(engine, seq, seq->sched + 1))
     return FALSE;
-  add_slice(engine, seq, 1, TRUE, FALSE);
+  guint32 n_drafts = oct_spec_propose(engine, seq);
+  add_slice(engine, seq, 1 + n_drafts, n_drafts, TRUE, FALSE);
   return TRUE;
 }
 
@@ -551,7 +584,7 @@ oct_plan_prefill(oct_engine *engine, oct_seq *seq) {
     return 0;
   gboolean samples = seq->sched + n == seq->target && seq->request->forked &&
                      seq->request->pooling == OCT_POOLING_NONE;
-  add_slice(engine, seq, n, samples, TRUE);
+  add_slice(engine, seq, n, 0, samples, TRUE);
   return n;
 }
 
@@ -595,7 +628,8 @@ oct_plan_step(oct_engine *engine) {
   f->submit_ns = engine->now;
   f->n_slices = f->n_tokens = f->n_decode = 0;
   engine->history_used = engine->changes_used = engine->biases_used = 0;
-  engine->scored_used = engine->floats_used = 0;
+  engine->scored_used = engine->floats_used = engine->verified_used = 0;
+  f->speculates = FALSE;
   engine->plan = f;
   engine->plan_preempted = FALSE;
   oct_step_begin(engine->builder, f->number, (guint16)engine->n_domains);

@@ -60,7 +60,7 @@ oct_seq_new(oct_engine *engine, oct_request *request, guint32 choice) {
   oct_seq *seq = g_new0(oct_seq, 1);
   seq->request = request;
   seq->choice = choice;
-  seq->slot = OCT_NO_INDEX;
+  seq->slot = seq->draft_place = OCT_NO_INDEX;
   seq->run_index = seq->heap_index = OCT_NO_INDEX;
   seq->target = request->n > 1 && choice == 0 ? request->prompt - 1 : request->prompt;
   seq->max_out = request->pooling != OCT_POOLING_NONE
@@ -103,6 +103,7 @@ seq_free(oct_seq *seq) {
   }
   g_free(seq->hashes);
   g_free(seq->ids);
+  oct_ngram_free(seq->ngram);
   g_free(seq);
 }
 

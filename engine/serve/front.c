@@ -442,6 +442,8 @@ engine_ended(oct_generation *g, const oct_request_record *record) {
   g->end.last_token_ns = record->last_token_ns;
   g->end.cached_tokens = record->cached_tokens;
   g->end.preemptions = record->preemptions;
+  g->end.draft_tokens = record->draft_tokens;
+  g->end.accepted_tokens = record->accepted_tokens;
   if (!g->closed) {
     g->reason = record->reason;
     g->error = error_of(record->reason);

@@ -115,11 +115,15 @@ static void
 hand_over(oct_service *s, const oct_event *event) {
   for (guint32 i = 0; i < s->n_replicas; i++) {
     oct_replica *replica = &s->replicas[i];
-    if (oct_engine_instance(replica->engine) != event->instance)
+    if (!oct_engine_owns(replica->engine, event->instance))
       continue;
+    /* A draft model's step brings nothing by itself. */
+    gboolean own = oct_engine_instance(replica->engine) == event->instance;
     oct_bulletin_progress(s->bulletin, i, oct_service_now(s), event);
     oct_engine_event(replica->engine, event);
     replica->dirty = TRUE;
+    if (event->kind == OCT_EVENT_STEP_DONE && !own)
+      return;
     if (event->kind == OCT_EVENT_STEP_DONE)
       note_step(s, replica);
     else /* what the state has become is told, whatever else there is to tell */

@@ -224,6 +224,13 @@ FIGURE(get_recomputed, s->recomputed_tokens)
 FIGURE(get_steps, s->steps)
 FIGURE(get_busy, (double)s->busy_ns / 1e9)
 FIGURE(get_lost, s->lost)
+FIGURE(get_drafts, s->speculation.drafts)
+FIGURE(get_draft_tokens, s->speculation.draft_tokens)
+FIGURE(get_accepted, s->speculation.accepted)
+FIGURE(get_pauses, s->speculation.pauses)
+FIGURE(get_undrafted, s->speculation.undrafted)
+FIGURE(get_model_steps, s->speculation.model_steps)
+FIGURE(get_model_lost, s->speculation.model_lost)
 #undef FIGURE
 
 static const struct {
@@ -252,6 +259,20 @@ static const struct {
     {"octet:busy_seconds_total", "Time with at least one unfinished step.", OCT_METRIC_COUNTER,
      get_busy},
     {"octet:instance_lost_total", "Times the instance was lost.", OCT_METRIC_COUNTER, get_lost},
+    {"vllm:spec_decode_num_drafts_total", "Times a sequence had drafts verified.",
+     OCT_METRIC_COUNTER, get_drafts},
+    {"vllm:spec_decode_num_draft_tokens_total", "Drafts verified.", OCT_METRIC_COUNTER,
+     get_draft_tokens},
+    {"vllm:spec_decode_num_accepted_tokens_total", "Those of them that were accepted.",
+     OCT_METRIC_COUNTER, get_accepted},
+    {"octet:spec_decode_pauses_total", "Times a sequence was not drafted for, after too little.",
+     OCT_METRIC_COUNTER, get_pauses},
+    {"octet:spec_decode_undrafted_requests_total", "Requests that drafts are not made for.",
+     OCT_METRIC_COUNTER, get_undrafted},
+    {"octet:draft_model_steps_total", "Steps of the draft model.", OCT_METRIC_COUNTER,
+     get_model_steps},
+    {"octet:draft_model_lost_total", "Times the draft model alone was lost.", OCT_METRIC_COUNTER,
+     get_model_lost},
 };
 
 /* A sample with one more label. */
@@ -281,6 +302,20 @@ write_split(oct_scrape *x) {
         (double)(s->cached_prompt_tokens - MIN(s->host_hit_tokens, s->cached_prompt_tokens)));
     sample_with(x, i, name, "source", "external_kv_transfer", (double)s->host_hit_tokens);
   }
+}
+
+/* Of a draft's place in its slice. */
+static void
+write_places(oct_scrape *x, const oct_service *service) {
+  const char *name = "vllm:spec_decode_num_accepted_tokens_per_pos_total";
+  const oct_speculation *c = &service->config.engine.speculation;
+  oct_metrics_family(x->out, name, OCT_METRIC_COUNTER, "Drafts accepted, by their place.");
+  for (guint32 i = 0; i < x->n && c->method != OCT_DRAFT_NONE; i++)
+    for (guint32 k = 0; k < c->n_tokens; k++) {
+      char place[12];
+      g_snprintf(place, sizeof place, "%u", k);
+      sample_with(x, i, name, "position", place, (double)x->stats[i].speculation.accepted_at[k]);
+    }
 }
 
 /* The host's tier is asked for what the device's does not have; without one nothing is asked. */
@@ -383,6 +418,7 @@ oct_measures_write(oct_measures *m, const oct_service *service, GString *out) {
       oct_metrics_sample(out, families[f].name, x.labels[i]->str, families[f].get(&x.stats[i]));
   }
   write_split(&x);
+  write_places(&x, service);
   write_host(&x, service);
   write_weights(&x, service);
   write_config(&x, service);
@@ -415,6 +451,8 @@ oct_measures_line(const oct_generation *g) {
     g_string_append_printf(line, " n=%u", g->n_choices);
   if (e->preemptions > 0)
     g_string_append_printf(line, " preemptions=%u", e->preemptions);
+  if (e->draft_tokens > 0)
+    g_string_append_printf(line, " drafts=%u accepted=%u", e->draft_tokens, e->accepted_tokens);
   append_phase(line, "encode", e->received_ns, e->queued_ns);
   append_phase(line, "queue", e->queued_ns, e->admitted_ns);
   append_phase(line, "prefill", e->admitted_ns, e->first_token_ns);

@@ -88,6 +88,8 @@ merge(oct_request_record *all, const oct_request_record *part) {
   all->output_tokens += part->output_tokens;
   all->cached_tokens = MAX(all->cached_tokens, part->cached_tokens);
   all->preemptions += part->preemptions;
+  all->draft_tokens += part->draft_tokens;
+  all->accepted_tokens += part->accepted_tokens;
   all->admitted_ns = earlier(all->admitted_ns, part->admitted_ns);
   all->first_token_ns = earlier(all->first_token_ns, part->first_token_ns);
   all->last_token_ns = MAX(all->last_token_ns, part->last_token_ns);

@@ -111,6 +111,7 @@ typedef struct oct_generation_end {
   guint32 prompt_tokens, cached_tokens;
   guint32 output_tokens; /* over all choices */
   guint32 preemptions;
+  guint32 draft_tokens, accepted_tokens; /* speculative decoding: verified, and accepted */
   gint64 received_ns;    /* submit() */
   gint64 queued_ns;      /* handed to an engine: encoded, constraint compiled */
   gint64 admitted_ns;    /* prefill begins */

@@ -81,7 +81,7 @@ turn_engines(oct_driver *d) {
 static void
 hand_over(oct_driver *d, const oct_event *event) {
   for (guint32 i = 0; i < d->n_replicas; i++)
-    if (oct_engine_instance(d->replicas[i].engine) == event->instance) {
+    if (oct_engine_owns(d->replicas[i].engine, event->instance)) {
       oct_engine_event(d->replicas[i].engine, event);
       d->replicas[i].dirty = TRUE;
       return;

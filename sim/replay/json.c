@@ -168,6 +168,38 @@ scheduler_json(const oct_measured *m, const oct_replay_result *r) {
   return out;
 }
 
+/* null without speculative decoding. */
+static json_t *
+speculation_json(const oct_measured *m, const oct_setup *s) {
+  const oct_draft_stats *a = &m->at_from.stats.speculation, *b = &m->at_end.stats.speculation;
+  const oct_speculation *c = &s->engine.speculation;
+  if (c->method == OCT_DRAFT_NONE)
+    return json_null();
+  double drafts = (double)(b->drafts - a->drafts);
+  double tokens = (double)(b->draft_tokens - a->draft_tokens);
+  double accepted = (double)(b->accepted - a->accepted);
+  json_t *out = json_object(), *places = json_array();
+  for (guint32 i = 0; i < c->n_tokens; i++)
+    json_array_append_new(places,
+                          oct_json_share((double)(b->accepted_at[i] - a->accepted_at[i]), drafts));
+  json_object_set_new(out, "method",
+                      oct_json_text(c->method == OCT_DRAFT_NGRAM ? "ngram" : "draft_model"));
+  json_object_set_new(out, "draft_model",
+                      oct_json_text(s->draft_spec != NULL ? s->draft_spec->name : NULL));
+  json_object_set_new(out, "num_speculative_tokens", oct_json_count(c->n_tokens));
+  json_object_set_new(out, "drafts", oct_json_count(b->drafts - a->drafts));
+  json_object_set_new(out, "draft_tokens", oct_json_count(b->draft_tokens - a->draft_tokens));
+  json_object_set_new(out, "accepted_tokens", oct_json_count(b->accepted - a->accepted));
+  json_object_set_new(out, "acceptance_share", oct_json_share(accepted, tokens));
+  json_object_set_new(out, "accepted_share_by_place", places);
+  json_object_set_new(out, "tokens_per_slice",
+                      drafts > 0 ? oct_json_real(1 + accepted / drafts) : json_null());
+  json_object_set_new(out, "pauses", oct_json_count(b->pauses - a->pauses));
+  json_object_set_new(out, "draft_model_steps", oct_json_count(b->model_steps - a->model_steps));
+  json_object_set_new(out, "draft_model_tokens", oct_json_count(b->model_tokens - a->model_tokens));
+  return out;
+}
+
 static const char *const part_names[OCT_PART_COUNT] = {"compute", "memory", "collective",
                                                        "fixed",   "copy",   "wait"};
 
@@ -321,6 +353,7 @@ oct_replay_json(const oct_replay_config *config, const oct_replay_result *r) {
   json_object_set_new(out, "throughput", oct_throughput_json(m, &run));
   json_object_set_new(out, "slo", oct_slo_json(&config->slo, m));
   json_object_set_new(out, "scheduler", scheduler_json(m, r));
+  json_object_set_new(out, "speculation", speculation_json(m, &r->setup));
   json_object_set_new(out, "steps", steps_json(m, &r->setup));
   json_object_set_new(out, "use", gauges_json(m, &r->drive));
   json_object_set_new(out, "experts", oct_residency_json(r));

@@ -387,6 +387,32 @@ print_experts(FILE *out, const json_t *r) {
   oct_report_print_wrapped(out, "experts", text);
 }
 
+static void
+print_speculation(FILE *out, const json_t *r) {
+  if (oct_report_at(r, "speculation") == NULL)
+    return;
+  const json_t *places = oct_report_at(r, "speculation.accepted_share_by_place"), *place;
+  const char *model = string_at(r, "speculation.draft_model");
+  gboolean drafts = strcmp(model, "-") != 0;
+  g_autoptr(GString) text = g_string_new(NULL);
+  gsize i;
+  g_string_append_printf(
+      text, "%s%s%s, %s drafts of %s: %s accepted, %s tokens a verified slice; by place",
+      string_at(r, "speculation.method"), drafts ? " " : "", drafts ? model : "",
+      oct_report_count(oct_report_number(r, "speculation.draft_tokens")),
+      oct_report_count(oct_report_number(r, "speculation.num_speculative_tokens")),
+      oct_report_share(oct_report_number(r, "speculation.acceptance_share")),
+      oct_report_count(oct_report_number(r, "speculation.tokens_per_slice")));
+  json_array_foreach(places, i, place) {
+    g_string_append_printf(
+        text, " %s", oct_report_share(json_is_number(place) ? json_number_value(place) : NAN));
+  }
+  if (drafts)
+    g_string_append_printf(text, "; %s steps of the draft model",
+                           oct_report_count(oct_report_number(r, "speculation.draft_model_steps")));
+  oct_report_print_wrapped(out, "drafts", text->str);
+}
+
 /* Per kind the mean utilisation and the busiest, kinds under 0.1 % left out. */
 static void
 print_resources(FILE *out, const json_t *r) {
@@ -449,6 +475,7 @@ oct_report_print(FILE *out, const json_t *r) {
   oct_report_print_throughput(out, r);
   print_steps(out, r);
   print_use(out, r);
+  print_speculation(out, r);
   print_experts(out, r);
   print_resources(out, r);
   print_step_times(out, r);

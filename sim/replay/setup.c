@@ -111,7 +111,113 @@ warn_of_unused(oct_setup *s) {
       g_ptr_array_add(s->warnings, g_strdup(checks[i].what));
 }
 
+/* ---------------------------------------------------------------- drafts */
+
+/* All of speculation but the draft model's memory. */
+static gboolean
+read_speculation(oct_setup *s, GError **error) {
+  const oct_speculative *from = &s->speculative;
+  oct_speculation *to = &s->engine.speculation;
+  if (s->options.speculative == NULL)
+    return TRUE;
+  if (!oct_speculative_parse(s->options.speculative, &s->speculative, error))
+    return FALSE;
+  to->method = from->method;
+  to->n_tokens = from->n_tokens;
+  to->ngram_min = from->ngram_min;
+  to->ngram_max = from->ngram_max;
+  to->seqs_max = from->seqs_max;
+  to->acceptance_min = from->acceptance_min;
+  to->proposal_rate = from->proposal_rate >= 0 ? from->proposal_rate : 1;
+  if (from->method != OCT_DRAFT_MODEL)
+    return TRUE;
+  const char *model = s->options.draft_model != NULL ? s->options.draft_model : from->model;
+  s->draft_spec = oct_model_spec_load(model, s->options.zoo_dir, error);
+  if (s->draft_spec == NULL) {
+    g_prefix_error(error, "speculative-config: ");
+    return FALSE;
+  }
+  to->draft = s->engine.instance;
+  to->draft.spec = s->draft_spec;
+  to->draft.parallel = (oct_parallel)OCT_PARALLEL_DEFAULT;
+  to->draft.parallel.tensor = from->tensor > 0 ? from->tensor : s->engine.instance.parallel.tensor;
+  return TRUE;
+}
+
+/* Pages of every group of the draft model: as many tokens as `pages` pages of the model hold, but
+ * no more than the sequences of a step can have. */
+static void
+plan_draft_pages(oct_setup *s, guint32 pages) {
+  const oct_engine_config *e = &s->engine;
+  oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
+  oct_memory_plan *plan = &s->engine.speculation.draft.memory;
+  guint32 tokens = e->max_model_len > 0 ? e->max_model_len : s->spec->max_position;
+  guint64 useful =
+      (guint64)e->instance.parallel.data * e->max_num_seqs * (tokens / e->instance.block_size + 2);
+  memset(plan, 0, sizeof *plan);
+  plan->n_groups = oct_model_groups(s->draft_spec, e->instance.kv_dtype, groups);
+  for (guint32 g = 0; g < plan->n_groups; g++)
+    plan->groups[g].n_device = (guint32)MIN(pages, useful);
+}
+
+/* What a rank of the draft model takes of its GPU besides pages, and of a page. */
+static gboolean
+measure_draft(const oct_setup *s, const oct_ledger_config *own, guint64 *fixed, guint64 *page,
+              GError **error) {
+  oct_ledger ledger;
+  oct_ledger_config c = *own;
+  c.spec = s->draft_spec;
+  c.parallel = s->engine.speculation.draft.parallel;
+  c.num_gpu_blocks_override = 0;
+  c.expert_cache_bytes = c.kv_offloading_bytes = 0;
+  c.max_model_len = 0;
+  c.depth = s->engine.speculation.n_tokens;
+  if (!oct_ledger_make(&c, &ledger, error)) {
+    g_prefix_error(error, "draft model %s: ", s->draft_spec->name);
+    return FALSE;
+  }
+  *fixed = oct_ledger_fixed(&ledger, 0) - ledger.stages[0].terms[OCT_LEDGER_CONTEXT];
+  *page = 0;
+  for (guint32 g = 0; g < ledger.plan.n_groups; g++)
+    *page += ledger.stages[0].unit_bytes[g];
+  return TRUE;
+}
+
 /* ---------------------------------------------------------------- memory */
+
+/* The draft model's weights and workspace come off the GPU's memory, and its pages off the model's:
+ * both caches hold as many tokens. */
+static gboolean
+share_with_draft(oct_setup *s, oct_ledger_config *c, GError **error) {
+  guint64 fixed, page;
+  if (!measure_draft(s, c, &fixed, &page, error))
+    return FALSE;
+  c->gpu_memory_utilization -= (double)fixed / (double)c->device_bytes;
+  if (c->gpu_memory_utilization <= 0) {
+    g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION,
+                "draft model %s: its weights and workspace of %.3f GB leave nothing of a GPU of "
+                "%.3f GB",
+                s->draft_spec->name, (double)fixed / 1e9, (double)c->device_bytes / 1e9);
+    return FALSE;
+  }
+  if (!oct_ledger_make(c, &s->ledger, error))
+    return FALSE;
+  guint32 full = 0;
+  guint64 unit = 0;
+  for (guint32 g = 0; g < s->ledger.plan.n_groups; g++)
+    if (s->ledger.groups[g].kind != OCT_ATTENTION_KDA && s->ledger.groups[g].window == 0) {
+      full = s->ledger.plan.groups[g].n_device;
+      unit = s->ledger.stages[s->ledger.tightest].unit_bytes[g];
+    }
+  if (c->num_gpu_blocks_override == 0 && full > 0) {
+    c->num_gpu_blocks_override = (guint32)MAX(1, full * (double)unit / (double)(unit + page));
+    if (!oct_ledger_make(c, &s->ledger, error))
+      return FALSE;
+    full = c->num_gpu_blocks_override;
+  }
+  plan_draft_pages(s, full * s->engine.instance.parallel.decode_context);
+  return TRUE;
+}
 
 static gboolean
 plan_memory(oct_setup *s, GError **error) {
@@ -136,7 +242,8 @@ plan_memory(oct_setup *s, GError **error) {
   c.expert_cache_bytes = o->expert_cache_bytes;
   c.kv_offloading_bytes = o->kv_offloading_bytes;
   c.host_bytes = (guint64)s->profile->host.memory_bytes;
-  if (!oct_ledger_make(&c, &s->ledger, error))
+  if (!(s->draft_spec != NULL ? share_with_draft(s, &c, error)
+                              : oct_ledger_make(&c, &s->ledger, error)))
     return FALSE;
   s->has_ledger = TRUE;
   s->engine.instance.memory = s->ledger.plan;
@@ -159,6 +266,8 @@ plan_mock_memory(oct_setup *s) {
   plan->n_groups = oct_model_groups(s->spec, e->instance.kv_dtype, groups);
   for (guint32 g = 0; g < plan->n_groups; g++)
     plan->groups[g].n_device = groups[g].kind == OCT_ATTENTION_KDA ? 2 * e->max_num_seqs : pages;
+  if (s->draft_spec != NULL)
+    plan_draft_pages(s, pages * e->instance.parallel.decode_context);
   if (e->max_model_len == 0)
     e->max_model_len = (guint32)MIN((guint64)pages * page, s->spec->max_position);
 }
@@ -247,6 +356,8 @@ make(oct_setup *s, GError **error) {
   choose_tensor(s);
   if (!oct_parallel_check(s->spec, &s->engine.instance.parallel, error))
     return FALSE;
+  if (!read_speculation(s, error))
+    return FALSE;
   translate_swap_space(s);
   warn_of_unused(s);
   fill_defaults(s);
@@ -277,6 +388,8 @@ oct_setup_make(const oct_setup_options *options, oct_setup *setup, GError **erro
 void
 oct_setup_clear(oct_setup *setup) {
   oct_model_spec_free(setup->spec);
+  oct_model_spec_free(setup->draft_spec);
+  oct_speculative_clear(&setup->speculative);
   oct_profile_free(setup->profile);
   oct_platform_free(setup->platform);
   g_free(setup->devices);

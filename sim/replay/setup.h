@@ -13,6 +13,7 @@
 #include "sim/cost/cost.h"
 #include "sim/platform/platform.h"
 #include "sim/profile.h"
+#include "sim/replay/speculation.h"
 
 typedef enum oct_replay_backend { OCT_REPLAY_SIMGRID, OCT_REPLAY_MOCK } oct_replay_backend;
 
@@ -48,8 +49,10 @@ typedef struct oct_setup_options {
   gboolean expert_load;
   oct_moe_kernel moe_kernel;
   double routing_alpha;
-  double cost_scale; /* of steps on simgrid, as in oct_cost_options; 0 = 1 */
-  gboolean exact; /* every step through the solver */
+  double cost_scale;       /* of steps on simgrid, as in oct_cost_options; 0 = 1 */
+  const char *speculative; /* --speculative-config; NULL = none */
+  const char *draft_model; /* where the model that it names is; NULL = by that name */
+  gboolean exact;          /* every step through the solver */
   guint64 seed;
 } oct_setup_options;
 
@@ -66,7 +69,9 @@ typedef struct oct_setup {
   oct_engine_config engine; /* complete but for devices, seed, log and listener */
   guint16 *devices;         /* [n_replicas x ranks], owned */
   double *expert_histogram; /* owned; engine.experts.histogram */
-  GPtrArray *warnings;      /* char *, owned */
+  oct_speculative speculative;
+  oct_model_spec *draft_spec; /* owned; NULL without a draft model */
+  GPtrArray *warnings;        /* char *, owned */
 } oct_setup;
 
 /* FALSE with *error: OCT_MODEL_ERROR, OCT_PROFILE_ERROR, OCT_ENGINE_ERROR, OCT_REPLAY_ERROR. */

@@ -1,6 +1,8 @@
 /* The worlds that a setup's engines run in: simgrid where it is built in, mock everywhere. */
 #include "config.h"
 
+#include <string.h>
+
 #include "backends/mock/mock.h"
 #include "backends/registry.h"
 #include "sim/replay/metrics.h"
@@ -9,12 +11,21 @@
 #include "backends/simgrid/simgrid.h"
 #endif
 
+/* Tokens of a trace are not known, so drafts are accepted by chance. */
+static void
+set_acceptance(const oct_setup *setup, oct_shadow_options *shadow) {
+  const oct_speculative *s = &setup->speculative;
+  shadow->n_accept_at = s->n_acceptance;
+  memcpy(shadow->accept_at, s->acceptance, s->n_acceptance * sizeof *s->acceptance);
+}
+
 static oct_world *
 mock_world(const oct_setup *setup, GError **error) {
   oct_mock_options options;
   oct_mock_options_default(&options);
   options.shadow.seed = setup->options.seed;
   options.trust_records = TRUE;
+  set_acceptance(setup, &options.shadow);
   if (setup->profile != NULL)
     options.host_ns = setup->profile->engine.step_host_ns;
   return oct_mock_world_new(&options, error);
@@ -24,6 +35,10 @@ mock_world(const oct_setup *setup, GError **error) {
 static oct_world *
 simgrid_world(const oct_setup *setup, GError **error) {
   oct_simgrid_options options = OCT_SIMGRID_OPTIONS_DEFAULT;
+  oct_shadow_options shadow;
+  oct_shadow_options_default(&shadow);
+  set_acceptance(setup, &shadow);
+  options.shadow = &shadow;
   options.profile = setup->profile;
   options.seed = setup->options.seed;
   options.exact = setup->options.exact;

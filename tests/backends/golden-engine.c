@@ -297,6 +297,117 @@ seeds_decide(const subject *of) {
   scene_close(&alone);
 }
 
+/* ---------------------------------------------------------------- drafts */
+
+static gboolean
+has_state(const oct_model_spec *spec) {
+  for (guint i = 0; i < spec->n_attention; i++)
+    if (spec->attention[i].kind == OCT_ATTENTION_KDA)
+      return TRUE;
+  return FALSE;
+}
+
+/* Proposals from the text itself, or from the very checkpoint as its own draft model. */
+static void
+speculate(scene *s, oct_draft_method method, guint32 n_tokens) {
+  oct_speculation *c = &s->config.speculation;
+  c->method = method;
+  c->n_tokens = n_tokens;
+  c->ngram_min = 1;
+  c->ngram_max = 3;
+  c->draft = s->config.instance;
+  c->draft.parallel = (oct_parallel)OCT_PARALLEL_DEFAULT;
+}
+
+static void
+tell_drafts(const oct_draft_stats *d) {
+  g_test_message("%" G_GUINT64_FORMAT " of %" G_GUINT64_FORMAT " drafts in %" G_GUINT64_FORMAT
+                 " slices were accepted, %" G_GUINT64_FORMAT " steps of the draft model",
+                 d->accepted, d->draft_tokens, d->drafts, d->model_steps);
+}
+
+/* Two of the same prompt and another, in steps that have no room for all of their drafts. */
+static void
+with_ngram_drafts(const subject *of) {
+  static const guint32 lengths[] = {1, 3, 5, OCT_DRAFTS_MAX};
+  oct_draft_stats total = {0};
+  for (gsize i = 0; i < G_N_ELEMENTS(lengths); i++) {
+    scene s;
+    scene_open(&s, of, of->world->usual);
+    if (of->world->needs_gpu && has_state(s.g.spec)) {
+      g_test_skip("cuda verifies no drafts of a model with recurrent state");
+      scene_close(&s);
+      return;
+    }
+    speculate(&s, OCT_DRAFT_NGRAM, lengths[i]);
+    s.config.max_num_batched_tokens = 40;
+    rig_request *a = ask_golden(&s, 0), *b = ask_golden(&s, 1);
+    (void)ask_other(&s, 3, 33, 0);
+    scene_run(&s);
+    assert_golden(&s, a);
+    assert_golden(&s, b);
+    total.drafts += s.r.stats[0].speculation.drafts;
+    total.draft_tokens += s.r.stats[0].speculation.draft_tokens;
+    total.accepted += s.r.stats[0].speculation.accepted;
+    scene_close(&s);
+  }
+  tell_drafts(&total);
+  g_assert_cmpuint(total.drafts, >, 0);
+}
+
+static void
+with_a_draft_model(const subject *of) {
+  static const guint32 lengths[] = {1, 2, 5, OCT_DRAFTS_MAX};
+  for (gsize i = 0; i < G_N_ELEMENTS(lengths); i++) {
+    scene s;
+    scene_open(&s, of, of->world->usual);
+    if (has_state(s.g.spec)) {
+      g_test_skip("the checkpoint has recurrent state: it drafts for nobody");
+      scene_close(&s);
+      return;
+    }
+    speculate(&s, OCT_DRAFT_MODEL, lengths[i]);
+    rig_request *a = ask_golden(&s, 0);
+    scene_run(&s);
+    assert_golden(&s, a);
+    const oct_draft_stats *d = &s.r.stats[0].speculation;
+    tell_drafts(d);
+    g_assert_cmpuint(d->drafts, >, 0);
+    if (of->world->margin <= 0) { /* the same model draws the same */
+      g_assert_cmpuint(d->accepted, ==, d->draft_tokens);
+      g_assert_cmpuint(s.r.stats[0].steps, <=, 2 + s.g.n_generated / (lengths[i] + 1) + 1);
+    }
+    scene_close(&s);
+  }
+}
+
+/* What is drawn is what is drawn without drafts, whoever made them. */
+static void
+drafts_decide_nothing(const subject *of) {
+  for (oct_draft_method method = OCT_DRAFT_NGRAM; method <= OCT_DRAFT_MODEL; method++) {
+    scene alone, among;
+    scene_open(&alone, of, of->world->usual);
+    rig_request *wanted = ask_seeded(&alone, 77, 3, 0);
+    scene_run(&alone);
+    scene_open(&among, of, of->world->usual);
+    speculate(&among, method, 4);
+    (void)ask_other(&among, 3, 33, 0);
+    rig_request *same = ask_seeded(&among, 77, 3, 0);
+    rig_request *free_of_penalties = ask_seeded(&among, 78, 1, 1);
+    free_of_penalties->params.repetition_penalty = 1;
+    free_of_penalties->params.frequency_penalty = 0;
+    free_of_penalties->params.top_k = -1;
+    scene_run(&among);
+    const oct_draft_stats *d = &among.r.stats[0].speculation;
+    tell_drafts(d);
+    for (guint32 c = 0; c < 3; c++)
+      assert_same(wanted, same, c);
+    g_assert_cmpuint(d->drafts, >, 0);
+    scene_close(&among);
+    scene_close(&alone);
+  }
+}
+
 /* ---------------------------------------------------------------- the list */
 
 typedef struct golden_test {
@@ -346,6 +457,8 @@ add_all(const golden_world *world, const char *const *names) {
     add(world, *name, "after-recomputing", after_recomputing);
     add(world, *name, "after-offloading", after_offloading);
     add(world, *name, "in-company", in_company);
+    add(world, *name, "with-ngram-drafts", with_ngram_drafts);
+    add(world, *name, "with-a-draft-model", with_a_draft_model);
   }
 }
 
@@ -355,4 +468,5 @@ golden_engine_add(const golden_world *world) {
   if (world->kimi_k3)
     add_all(world, golden_k3_names);
   add(world, "qwen3-moe", "seeds-decide", seeds_decide);
+  add(world, "qwen3-moe", "drafts-decide-nothing", drafts_decide_nothing);
 }

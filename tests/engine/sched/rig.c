@@ -285,7 +285,7 @@ loop(oct_world *world, void *arg) {
     if (r->on_event != NULL && !r->on_event(r, &event, r->user))
       continue;
     for (guint e = 0; e < r->n_engines && event.instance != 0; e++)
-      if (oct_engine_instance(r->engines[e]) == event.instance) {
+      if (oct_engine_owns(r->engines[e], event.instance)) {
         oct_engine_event(r->engines[e], &event);
         break;
       }

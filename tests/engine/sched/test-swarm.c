@@ -3,8 +3,8 @@
  * the engine has seen it, and from within its callbacks. After every event the engine's books are
  * checked, mock checks every page, state and lease; every step that ends brings somebody further,
  * but for a bounded number in a row; and in the end every request has ended exactly once, nothing
- * is held, a second run has written a byte-identical log, and a run without faults and with all the
- * memory that it could want has given every request the same tokens.
+ * is held, a second run has written a byte-identical log, and a run without faults, without drafts
+ * and with all the memory that it could want has given every request the same tokens.
  *
  *   test-swarm                     500 fixed seeds and 100 fresh ones (printed); fewer when built
  *                                  with a sanitizer
@@ -37,8 +37,8 @@
 #endif
 
 /* Seeds beyond the fixed range that have found what it does not: a spill that begins a step later
- * when fast-forwarded; an idle domain that seems to have decoded. */
-static const guint64 found[] = {400018, 400054, 400436, 401902, 701957};
+ * when fast-forwarded; an idle domain that seems to have decoded; pages of drafts, skipped into. */
+static const guint64 found[] = {400018, 400054, 400436, 401902, 701957, 78882};
 
 static guint64 only_seed;
 static gboolean have_seed;
@@ -75,6 +75,7 @@ typedef struct swarm {
   gboolean faulty;
   oct_fault_options fault;
   guint32 n_requests;
+  oct_model_spec *draft_spec; /* NULL: no draft model */
 } swarm;
 
 static guint32
@@ -199,6 +200,40 @@ draw_extras(swarm *s) {
   s->answer_ns = extra(s, 0, 1) == 0 ? extra(s, 1, 20) * G_GINT64_CONSTANT(1000000) : 0;
   if (s->mute_permille > 0)
     s->config.mask_deadline_ns = extra(s, 20, 200) * G_GINT64_CONSTANT(1000000);
+}
+
+/* Drafts: from numbers of their own, too. Half of the seeds have none. */
+static void
+draw_speculation(swarm *s) {
+  oct_rng rng;
+  oct_rng_seed(&rng, s->seed, 4);
+#define DRAW(low, high) ((low) + (guint32)oct_rng_below(&rng, (high) - (low) + 1))
+  oct_speculation *c = &s->config.speculation;
+  oct_shadow_options *shadow = &s->mock.shadow;
+  guint32 kind = DRAW(0, 3);
+  if (kind < 2)
+    return;
+  c->method = kind == 2 ? OCT_DRAFT_NGRAM : OCT_DRAFT_MODEL;
+  c->n_tokens = DRAW(1, OCT_DRAFTS_MAX);
+  c->ngram_min = DRAW(1, 2);
+  c->ngram_max = c->ngram_min + DRAW(0, 3);
+  c->proposal_rate = DRAW(0, 10) / 10.0;
+  c->seqs_max = DRAW(0, 3) == 0 ? DRAW(1, 8) : 0;
+  c->acceptance_min = DRAW(0, 3) == 0 ? DRAW(1, 10) / 10.0 : 0;
+  shadow->repeat = DRAW(2, 12);
+  for (guint32 i = DRAW(1, 5); i > 0 && !s->config.carry_ids; i--) /* nothing can be compared */
+    shadow->accept_at[shadow->n_accept_at++] = DRAW(0, 10) / 10.0;
+  if (c->method == OCT_DRAFT_NGRAM)
+    return;
+  s->draft_spec = rig_spec(DRAW(0, 1) == 0 ? "llama" : "window");
+  s->draft_spec->vocab = s->spec->vocab;
+  s->draft_spec->max_position = DRAW(0, 2) == 0 ? DRAW(64, 400) : s->draft_spec->max_position;
+  oct_engine_config draft;
+  rig_config(&draft, s->draft_spec, DRAW(0, 1) == 0 ? DRAW(4, 60) : DRAW(60, 400), 0);
+  c->draft = draft.instance;
+  c->draft.block_size = 1u << DRAW(2, 5);
+  s->mock.depth_max = DRAW(0, 3) == 0 ? DRAW(5, 8) : 0;
+#undef DRAW
 }
 
 static gboolean
@@ -450,6 +485,7 @@ static void
 make_easy(swarm *s) {
   s->faulty = FALSE;
   s->config.queue_max = 0;
+  s->config.speculation.method = OCT_DRAFT_NONE;
   for (guint32 g = 0; g < s->config.instance.memory.n_groups; g++)
     s->config.instance.memory.groups[g] = (oct_pool_plan){.n_device = 20000};
 }
@@ -462,9 +498,10 @@ run_once(guint64 seed, variant how, const char *path) {
   draw_config(&s);
   draw_faults(&s);
   draw_extras(&s);
+  s.config.carry_ids = s.config.instance.check_tags = how == PLAIN || how == EASY;
+  draw_speculation(&s);
   if (how == EASY)
     make_easy(&s);
-  s.config.carry_ids = s.config.instance.check_tags = how == PLAIN || how == EASY;
   s.config.no_forward = how == LENGTHS_STEPPED;
   g_autoptr(GError) error = NULL;
   oct_world *world = oct_mock_world_new(&s.mock, &error);
@@ -495,6 +532,7 @@ run_once(guint64 seed, variant how, const char *path) {
   o.digest = oct_log_digest(log);
   oct_log_free(log);
   oct_model_spec_free(s.spec);
+  oct_model_spec_free(s.draft_spec);
   return o;
 }
 
@@ -568,6 +606,8 @@ run_seeds(guint64 first, guint n) {
     sum.masks += stats.masks;
     sum.late_masks += stats.late_masks;
     sum.forwarded_steps += stats.forwarded_steps;
+    for (gsize w = 0; w < sizeof sum.speculation / sizeof(guint64); w++)
+      ((guint64 *)&sum.speculation)[w] += ((const guint64 *)&stats.speculation)[w];
     for (int f = 0; f < 4; f++)
       sum.faults[f] += stats.faults[f];
   }
@@ -577,10 +617,13 @@ run_seeds(guint64 first, guint n) {
                  " cached tokens, %" G_GUINT64_FORMAT " zombies, faults %" G_GUINT64_FORMAT
                  " request, %" G_GUINT64_FORMAT " step, %" G_GUINT64_FORMAT
                  " instance, %" G_GUINT64_FORMAT " steps skipped, %" G_GUINT64_FORMAT
-                 " masks, %" G_GUINT64_FORMAT " late",
+                 " masks, %" G_GUINT64_FORMAT " late, %" G_GUINT64_FORMAT
+                 " slices with drafts, %" G_GUINT64_FORMAT " accepted, %" G_GUINT64_FORMAT
+                 " draft models lost",
                  n, sum.steps, sum.preemptions, sum.offloads, sum.reloads, sum.snapshot_hits,
                  sum.cached_prompt_tokens, sum.zombie_slices, sum.faults[0], sum.faults[1],
-                 sum.faults[2], sum.forwarded_steps, sum.masks, sum.late_masks);
+                 sum.faults[2], sum.forwarded_steps, sum.masks, sum.late_masks,
+                 sum.speculation.drafts, sum.speculation.accepted, sum.speculation.model_lost);
   g_assert_cmpuint(failed, ==, 0);
   /* A swarm that never gets where it hurts proves nothing. Held of the fixed seeds: of the fresh
    * ones, a hundred have few enough by chance. */
@@ -592,6 +635,11 @@ run_seeds(guint64 first, guint n) {
     g_assert_cmpuint(sum.forwarded_steps, >, n);
     g_assert_cmpuint(sum.masks, >, 10 * n);
     g_assert_cmpuint(sum.late_masks, >, n);
+    g_assert_cmpuint(sum.speculation.drafts, >, 10 * n);
+    g_assert_cmpuint(sum.speculation.accepted, >, 10 * n);
+    g_assert_cmpuint(sum.speculation.draft_tokens, >, 3 * sum.speculation.accepted / 2);
+    g_assert_true(sum.speculation.pauses > 0 && sum.speculation.model_lost > 0);
+    g_assert_cmpuint(sum.speculation.model_steps, >, 10 * n);
     for (int f = 0; f < 3; f++)
       g_assert_cmpuint(sum.faults[f], >, n / 10);
   }
