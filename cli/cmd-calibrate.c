@@ -8,6 +8,7 @@
 #include "cli/calibrate-gpu.h"
 #include "cli/cli.h"
 #include "engine/base/assert.h"
+#include "sim/calibrate/host.h"
 #include "sim/calibrate/steps.h"
 
 #define COMMAND       "calibrate"
@@ -225,13 +226,17 @@ print_steps(const oct_step_timings *timings) {
   }
 }
 
-/* The host times of the preset that is read by default, with what was found of them. */
+/* The host times of the preset that is read by default: what was found of them, the rest as it was.
+ */
 static void
-put_engine(work *w, guint32 graph_max_batch) {
-  const oct_engine_times *e = &w->base->engine;
-  g_autofree char *group = g_strdup_printf("engine %s", e->preset);
+put_engine(work *w, guint32 graph_max_batch, const oct_host_times *host) {
+  g_autofree char *group = g_strdup_printf("engine %s", w->base->engine.preset);
   oct_calibration_set(w->calibration, group, "graph_max_batch", "as the backend tells",
                       graph_max_batch);
+  oct_calibration_set(w->calibration, group, "step_host_us",
+                      "scheduling, submitting and committing a step", host->step_s * 1e6);
+  oct_calibration_set(w->calibration, group, "step_host_per_seq_us", "and for each sequence",
+                      host->sequence_s * 1e6);
 }
 
 static gboolean
@@ -262,11 +267,16 @@ time_steps(work *w, GError **error) {
   if (world == NULL)
     return FALSE;
   g_autofree oct_step_timings *timings = g_new0(oct_step_timings, 1);
+  oct_host_times host;
   gboolean fine = oct_calibrate_steps(world, &how, profile, timings, error);
+  if (fine)
+    tell(w, "the engine's own times");
+  fine = fine &&
+         oct_calibrate_host(world, spec, &how.drive.parallel, how.drive.max_slots, &host, error);
   oct_world_free(world);
   if (!fine)
     return FALSE;
-  put_engine(w, timings->graph_max_batch);
+  put_engine(w, timings->graph_max_batch, &host);
   oct_calibrate_set_ratios(w->calibration, timings);
   print_steps(timings);
   return TRUE;

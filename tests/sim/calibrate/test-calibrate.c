@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "backends/registry.h"
+#include "sim/calibrate/host.h"
 #include "sim/calibrate/steps.h"
 #include "sim/cost/internal.h"
 #include "tests/sim/cost/fixture.h"
@@ -272,6 +273,23 @@ drives_a_world(void) {
   g_assert_cmpuint(checked, ==, 5);
 }
 
+/* Times of the clock: all that can be said is that they are there, and not absurd. */
+static void
+times_the_engine(void) {
+  g_autoptr(GError) error = NULL;
+  oct_host_times host;
+  g_auto(rig) r = {0};
+  rig_init(&r, "smollm2-135m", "h200x1", 1);
+  oct_world *world = oct_backend_world_new("mock", &error);
+  g_assert_no_error(error);
+  gboolean fine = oct_calibrate_host(world, r.spec, &r.parallel, 8, &host, &error);
+  g_assert_no_error(error);
+  g_assert_true(fine);
+  oct_world_free(world);
+  g_assert_cmpfloat(host.step_s + host.sequence_s, >, 0);
+  g_assert_cmpfloat(host.step_s, <, 1);
+}
+
 static int
 open_recurrent(oct_world *world, void *arg) {
   GError **error = arg;
@@ -311,6 +329,7 @@ main(int argc, char **argv) {
   g_test_add_func("/sim/calibrate/tables/end-where-times-are-missing", gaps_are_cut_off);
   g_test_add_func("/sim/calibrate/tables/are-refused-by-name", bad_tables_are_refused);
   g_test_add_func("/sim/calibrate/steps/are-timed-and-priced", drives_a_world);
+  g_test_add_func("/sim/calibrate/host/engine-is-timed-on-any-world", times_the_engine);
   g_test_add_func("/sim/calibrate/steps/refuse-recurrent-models", recurrent_models_are_refused);
   g_test_add_func("/sim/calibrate/steps/ratios-are-linear-and-flat-outside", ratios_are_linear);
   return g_test_run();
