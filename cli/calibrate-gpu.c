@@ -136,6 +136,86 @@ put_peer(gpu *g) {
                       p.latency_s);
 }
 
+/* ---------------------------------------------------------------- collectives */
+
+#define SIZES_MAX 17 /* 1 KiB to 64 MiB */
+
+/* Microseconds of one collective by size; FALSE: it cannot be timed. */
+static gboolean
+put_curve(gpu *g, const char *key, guint n, bench_collective_kind kind, double *us, guint points) {
+  g_autofree char *name = g_strdup_printf("nccl_%s_us_n%u", key, n);
+  for (guint i = 0; i < points; i++) {
+    us[i] = 1e6 * bench_collective(kind, OCT_CUDA_REDUCE_NONE, (size_t)1024 << i);
+    if (us[i] <= 0)
+      return FALSE;
+  }
+  oct_calibration_set_list(g->out, "collectives", name, "NCCL in a graph", us, points);
+  return TRUE;
+}
+
+/* The quickest of this project's kernels; NCCL's times where they have none. */
+static void
+put_own(gpu *g, guint n, const double *nccl_us, double *us, guint points) {
+  g_autofree char *name = g_strdup_printf("oneshot_all_reduce_us_n%u", n);
+  for (guint i = 0; i < points; i++) {
+    us[i] = nccl_us[i];
+    for (int way = OCT_CUDA_REDUCE_NONE + 1; way <= OCT_CUDA_REDUCE_TWO_SHOT; way++) {
+      double seconds = bench_collective(BENCH_SUM, (oct_cuda_reduce_way)way, (size_t)1024 << i);
+      if (seconds > 0)
+        us[i] = MIN(us[i], seconds * 1e6);
+    }
+  }
+  oct_calibration_set_list(g->out, "collectives", name, "the quickest of own kernels and NCCL", us,
+                           points);
+}
+
+/* All of a group of n or nothing: the curves share their grid. */
+static gboolean
+put_group(gpu *g, guint n, double *nccl_us, double *own_us) {
+  static const struct {
+    const char *key;
+    bench_collective_kind kind;
+  } others[] = {{"all_gather", BENCH_GATHER},
+                {"reduce_scatter", BENCH_SCATTER},
+                {"alltoall", BENCH_ALL_TO_ALL}};
+  double us[SIZES_MAX];
+  if (!put_curve(g, "all_reduce", n, BENCH_SUM, nccl_us, SIZES_MAX))
+    return FALSE;
+  put_own(g, n, nccl_us, own_us, SIZES_MAX);
+  for (gsize i = 0; i < G_N_ELEMENTS(others); i++)
+    if (!put_curve(g, others[i].key, n, others[i].kind, us, SIZES_MAX))
+      return FALSE;
+  return TRUE;
+}
+
+/* Groups of 2, 4 and 8 GPUs; with any of them missing the base's tables stay. */
+static void
+put_collectives(gpu *g, guint gpus) {
+  double bytes[SIZES_MAX], nccl_us[SIZES_MAX], own_us[SIZES_MAX], best_us[SIZES_MAX];
+  gboolean fine = TRUE;
+  for (guint i = 0; i < SIZES_MAX; i++)
+    bytes[i] = (double)(1024u << i);
+  for (guint n = 2; n <= gpus && n <= OCT_CUDA_PEERS_MAX && fine; n *= 2) {
+    fine = bench_group_open(n);
+    if (!fine)
+      break;
+    fine = put_group(g, n, nccl_us, own_us);
+    bench_group_close();
+    for (guint i = 0; n == 2 && i < SIZES_MAX; i++)
+      best_us[i] = MIN(nccl_us[i], own_us[i]);
+  }
+  if (!fine) {
+    oct_calibration_drop(g->out, "collectives");
+    return;
+  }
+  oct_calibration_set_list(g->out, "collectives", "bytes", NULL, bytes, SIZES_MAX);
+  oct_calibration_set_list(g->out, "collectives", "oneshot_bytes", NULL, bytes, SIZES_MAX);
+  oct_calibration_set_list(g->out, "collectives_probe", "bytes", NULL, bytes, SIZES_MAX);
+  oct_calibration_set_list(g->out, "collectives_probe", "all_reduce_us_n2",
+                           "the quickest, as the backend takes it without graphs too", best_us,
+                           SIZES_MAX);
+}
+
 /* ---------------------------------------------------------------- kernels */
 
 static gboolean
@@ -258,8 +338,11 @@ oct_calibrate_gpu(oct_calibration *calibration, GArray *tables, guint gpus, doub
   told(user, "copies and launches");
   put_copies(&g);
   put_launches(&g);
-  if (gpus > 1)
+  if (gpus > 1) {
     put_peer(&g);
+    told(user, "collectives");
+    put_collectives(&g, gpus);
+  }
   for (guint i = 0; i < tables->len; i++) {
     oct_timed *t = &g_array_index(tables, oct_timed, i);
     g_autofree char *group = oct_timed_group(t);

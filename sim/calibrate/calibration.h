@@ -27,6 +27,8 @@ void oct_calibration_set_text(oct_calibration *calibration, const char *group, c
                               const char *note, const char *text);
 void oct_calibration_set_list(oct_calibration *calibration, const char *group, const char *key,
                               const char *note, const double *values, guint n);
+/* Takes back all that was set of a group. */
+void oct_calibration_drop(oct_calibration *calibration, const char *group);
 /* Points without a time (0) are cut off from the end of the axes; a table without any is left out.
  * Copied. */
 void oct_calibration_add(oct_calibration *calibration, const oct_timed *table);

@@ -99,6 +99,13 @@ oct_calibration_set_list(oct_calibration *c, const char *group, const char *key,
   oct_calibration_set_text(c, group, key, note, text->str);
 }
 
+void
+oct_calibration_drop(oct_calibration *c, const char *group) {
+  for (guint i = c->entries->len; i-- > 0;)
+    if (strcmp(((const entry *)c->entries->pdata[i])->group, group) == 0)
+      g_ptr_array_remove_index(c->entries, i);
+}
+
 /* ---------------------------------------------------------------- tables */
 
 /* Whether the first n_x by n_y points have times. */
