@@ -18,7 +18,7 @@ typedef struct options {
   char *data, *json, *fit;
   char *steps, *node, *model; /* a step log, and what it was made on */
   gint skip;
-  gboolean operators, quick;
+  gboolean operators, silicon, infer, trace_record, quick;
   gint jobs;
   gint64 seed;
   oct_validate_options validate;
@@ -39,6 +39,16 @@ run_steps(const options *o, GError **error) {
   const oct_steps_validation validation = {
       .log = o->steps, .model = o->model, .node = o->node, .skip = (guint32)o->skip};
   return oct_validate_steps(&validation, error);
+}
+
+static json_t *
+run_silicon(const options *o, GError **error) {
+  return oct_validate_silicon(&o->validate, error);
+}
+
+static json_t *
+run_record(const options *o, GError **error) {
+  return oct_validate_record(&o->validate, error);
 }
 
 /* The parts, in the order in which they run. */
@@ -64,10 +74,20 @@ wants_steps(const options *o) {
   return o->steps != NULL;
 }
 
+static gboolean
+wants_silicon(const options *o) {
+  return o->silicon;
+}
+
+static gboolean
+wants_record(const options *o) {
+  return o->trace_record;
+}
+
 static const part parts[] = {
-    {TRUE, FALSE, wants_fit, run_fit},
-    {TRUE, TRUE, wants_operators, run_operators},
-    {FALSE, FALSE, wants_steps, run_steps},
+    {TRUE, FALSE, wants_fit, run_fit},      {TRUE, TRUE, wants_operators, run_operators},
+    {FALSE, FALSE, wants_steps, run_steps}, {TRUE, TRUE, wants_silicon, run_silicon},
+    {TRUE, TRUE, wants_record, run_record},
 };
 
 /* --- running ---------------------------------------------------------------------------------- */
@@ -132,6 +152,7 @@ read_options(options *o, GError **error) {
     return oct_cli_bad_option(error, "skip-steps", skip, "must not be below 0");
   o->validate = (oct_validate_options){.data = o->data,
                                        .quick = o->quick,
+                                       .infer = o->infer,
                                        .seed = (guint64)o->seed,
                                        .jobs = (guint)o->jobs,
                                        .told = isatty(STDERR_FILENO) ? show_progress : NULL};
@@ -146,6 +167,12 @@ oct_cmd_validate(int argc, char **argv) {
        "folder of the recordings (their files: doc/simulation.md)", "DIR"},
       {"operators", 0, 0, G_OPTION_ARG_NONE, &o.operators,
        "kernels against measured tables: transfer and table scores", NULL},
+      {"silicon", 0, 0, G_OPTION_ARG_NONE, &o.silicon, "published end-to-end runs, each simulated",
+       NULL},
+      {"trace-record", 0, 0, G_OPTION_ARG_NONE, &o.trace_record,
+       "a recorded run on an RTX 4090: its first 60 s fitted, the rest scored", NULL},
+      {"infer", 0, 0, G_OPTION_ARG_NONE, &o.infer,
+       "with --silicon: infer the protocols afresh, in place of the frozen ones", NULL},
       {"fit", 0, 0, G_OPTION_ARG_FILENAME, &o.fit,
        "fit the price laws to the recordings and write the files of sim/profiles/fits", "DIR"},
       {"steps", 0, 0, G_OPTION_ARG_FILENAME, &o.steps,

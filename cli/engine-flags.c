@@ -10,15 +10,16 @@
 #include "sim/replay/slo.h"
 
 typedef enum flag_kind {
-  FLAG_COUNT, /* a whole number from `low` to `high` into a guint32 */
-  FLAG_SEED,  /* any 64-bit number */
-  FLAG_REAL,  /* a number from `low` to `high` into a double */
-  FLAG_GIB,   /* into bytes, a guint64 */
-  FLAG_TIME,  /* "1s" into a gint64 of ns */
-  FLAG_TEXT,  /* as it is */
-  FLAG_WORD,  /* by a function */
-  FLAG_WHOLE, /* the same, and commas in it do not separate values */
-  FLAG_ON,    /* no value */
+  FLAG_COUNT,  /* a whole number from `low` to `high` into a guint32 */
+  FLAG_SEED,   /* any 64-bit number */
+  FLAG_REAL,   /* a number from `low` to `high` into a double */
+  FLAG_GIB,    /* into bytes, a guint64 */
+  FLAG_TIME,   /* "1s" into a gint64 of ns */
+  FLAG_TEXT,   /* as it is */
+  FLAG_WORD,   /* by a function */
+  FLAG_ENGINE, /* an engine to imitate: over everything that flags before it have set */
+  FLAG_WHOLE,  /* the same, and commas in it do not separate values */
+  FLAG_ON,     /* no value */
   FLAG_OFF,
 } flag_kind;
 
@@ -164,6 +165,23 @@ set_run_ahead(oct_setup_options *o, const char *value) {
   return TRUE;
 }
 
+static const struct {
+  const char *name;
+  oct_dtype type;
+} quantizations[] = {{"bfloat16", OCT_DTYPE_BF16},       {"fp8", OCT_DTYPE_FP8},
+                     {"fp8_block", OCT_DTYPE_FP8_BLOCK}, {"nvfp4", OCT_DTYPE_NVFP4},
+                     {"mxfp4", OCT_DTYPE_MXFP4},         {"int4", OCT_DTYPE_INT4_G128}};
+
+static gboolean
+set_quantization(oct_setup_options *o, const char *value) {
+  for (gsize i = 0; i < G_N_ELEMENTS(quantizations); i++)
+    if (strcmp(value, quantizations[i].name) == 0) {
+      o->weight_type = o->expert_type = quantizations[i].type;
+      return TRUE;
+    }
+  return FALSE;
+}
+
 static gboolean
 set_speculative(oct_setup_options *o, const char *value) {
   o->speculative = value; /* whoever makes the setup says what is wrong with it */
@@ -187,6 +205,10 @@ set_nothing(oct_setup_options *o, const char *value) {
 static const flag flags_table[] = {
     {"model", "M", "name of the zoo, config.json, or a folder that has one", FLAG_TEXT, AT(model),
      0, 0, NULL},
+    {"engine", "E", "imitate an engine (listed below): its policy, limits, host times and kernels",
+     FLAG_ENGINE, 0, 0, 0, NULL},
+    {"quantization", "Q", "weights as bfloat16, fp8, fp8_block, nvfp4, mxfp4 or int4", FLAG_WORD,
+     0, 0, 0, set_quantization},
     {"node", "N", "profile of the machine: b300-hgx8, h200-hgx8, … or an .ini file", FLAG_TEXT,
      AT(node), 0, 0, NULL},
     {"backend", "B", "simgrid (default), mock, or a world such as mock:fixed_ns=2000000",
@@ -420,6 +442,15 @@ set_number(const flag *f, void *at, const char *value, GError **error) {
 }
 
 static gboolean
+imitate(oct_setup_options *o, const char *name, GError **error) {
+  oct_engine_preset preset;
+  if (!oct_engine_preset_load(name, &preset, error))
+    return FALSE;
+  oct_setup_imitate(o, &preset);
+  return TRUE;
+}
+
+static gboolean
 set_value(const flag *f, oct_setup_options *o, const char *value, GError **error) {
   void *at = (guint8 *)o + f->offset;
   guint64 number;
@@ -444,6 +475,8 @@ set_value(const flag *f, oct_setup_options *o, const char *value, GError **error
   case FLAG_TEXT:
     *(const char **)at = value;
     return TRUE;
+  case FLAG_ENGINE:
+    return imitate(o, value, error);
   case FLAG_WORD:
   case FLAG_WHOLE:
     if (f->set(o, value))
@@ -465,6 +498,7 @@ set_value(const flag *f, oct_setup_options *o, const char *value, GError **error
 static gboolean
 check_rivals(const oct_engine_flags *flags, GError **error) {
   static const char *const rivals[][2] = {{"kv-offloading-size", "swap-space"},
+                                          {"engine", "engine-preset"},
                                           {"policy", "scheduling-policy"}};
   for (gsize k = 0; k < G_N_ELEMENTS(rivals); k++) {
     const flag *given[2] = {NULL, NULL};
@@ -513,5 +547,8 @@ oct_engine_flags_details(void) {
   GString *text = g_string_new("Policies:\n");
   for (const oct_policy *const *p = oct_policy_list(); *p != NULL; p++)
     g_string_append_printf(text, "  %-15s %s\n", (*p)->name, (*p)->summary);
+  g_auto(GStrv) engines = oct_engine_preset_list();
+  g_autofree char *names = g_strjoinv(", ", engines);
+  g_string_append_printf(text, "Engines: %s, or a file like them (doc/replay.md)\n", names);
   return g_string_free(text, FALSE);
 }

@@ -233,6 +233,12 @@ make_setup(maker *m, GError **error) {
   if (!m->is_cpu && m->options->kv_bytes > 0)
     return refuse(error, "kv-cache-memory-bytes: of --backend cpu; see --gpu-memory-utilization, "
                          "--num-gpu-blocks-override");
+  if (*m->setup.engine_preset.name != '\0')
+    return refuse(error,
+                  "engine \"%s\": replay and plan imitate other engines; this is Octet's own",
+                  m->setup.engine_preset.name);
+  if (m->setup.weight_type != OCT_DTYPE_NONE)
+    return refuse(error, "quantization: weights are served as they are stored; see octet convert");
   if (!oct_setup_make(&m->setup, &model->setup, error))
     return FALSE;
   model->has_setup = TRUE;

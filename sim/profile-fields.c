@@ -121,8 +121,8 @@ static const field fields[] = {
     REAL("efficiency", "kernel_floor_s", efficiency.kernel_floor_s, TIME),
 
     GRID("gemm", "m"),
-    CURVE("gemm", "bfloat16_us_n8192_k8192", gemm_8192[OCT_MATH_BF16], NEED_ALWAYS, 0, "m"),
-    CURVE("gemm", "fp8_us_n8192_k8192", gemm_8192[OCT_MATH_FP8], NEED_ALWAYS, 0, "m"),
+    CURVE("gemm", "bfloat16_us_n8192_k8192", gemm_8192[OCT_MATH_BF16], NEED_GROUP, 0, "m"),
+    CURVE("gemm", "fp8_us_n8192_k8192", gemm_8192[OCT_MATH_FP8], NEED_GROUP, 0, "m"),
     CURVE("gemm", "fp8_block_us_n8192_k8192", gemm_8192[OCT_MATH_FP8_BLOCK], NEED_NEVER, 0, "m"),
     CURVE("gemm", "nvfp4_us_n8192_k8192", gemm_8192[OCT_MATH_FP4], NEED_FP4, 0, "m"),
     GRID("gemm_probe", "m"),

@@ -286,6 +286,8 @@ make_cost(const sim_world *world, const oct_instance_config *config, GError **er
                               .moe_kernel = world->options.moe_kernel,
                               .routing_alpha = world->options.routing_alpha,
                               .scale = world->options.cost_scale,
+                              .nccl_only = world->options.nccl_only,
+                              .expert_time = world->options.expert_time,
                               .eager = config->eager};
   return oct_cost_new(config->spec, &config->parallel, config->devices, world->options.profile,
                       &options, error);

@@ -31,6 +31,8 @@ typedef struct oct_simgrid_options {
   double routing_alpha; /* popularity of experts, as in oct_cost_options */
   oct_expert_miss expert_miss;
   double cost_scale; /* of steps, as in oct_cost_options */
+  gboolean nccl_only; /* likewise, and the next */
+  double expert_time;
   gboolean load_weights; /* an instance opens once its weights have come over PCIe; else at once */
   gint host_socket;      /* socket of every host buffer; -1 = of the GPU that copies */
   const oct_shadow_options *shadow; /* NULL = defaults; its seed and expert_skew are replaced */

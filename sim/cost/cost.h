@@ -180,6 +180,8 @@ typedef struct oct_cost_options {
   oct_moe_kernel moe_kernel;
   double routing_alpha; /* popularity of experts ~ rank^-alpha; 0 = uniform. <= 4 */
   gboolean eager;       /* no graphs */
+  gboolean nccl_only;   /* all-reduce by NCCL in graphs too: no kernels of the engine's own */
+  double expert_time;   /* routed experts take so many times their price, at least 0.1; 0 = 1 */
   /* Every stage takes so many times its price, to see what an error of the prices does; 0 = 1.
    * Bytes and flops stay. At most OCT_COST_SCALE_MAX. */
   double scale;

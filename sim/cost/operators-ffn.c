@@ -82,6 +82,7 @@ oct_moe_grid_fill(oct_cost *cost, guint f) {
   const oct_profile *profile = cost->profile;
   const oct_routing *routing = &cost->routing[f];
   const oct_moe_table table = table_of(cost, f);
+  const double expert_time = cost->options.expert_time > 0 ? cost->options.expert_time : 1;
   const gboolean by_expert = cost->parallel.expert_parallel && cost->expert_ranks > 1;
   const oct_math math = oct_price_math(profile, cost->spec->types.expert);
   double bandwidth = profile->moe_fit[math].bandwidth;
@@ -108,6 +109,8 @@ oct_moe_grid_fill(oct_cost *cost, guint f) {
                                 (guint32[4]){routing->n_experts, routing->top_k,
                                              (guint32)shape.outer, (guint32)shape.inner},
                                 bandwidth, shape.pairs / routing->top_k, price);
+    price->seconds *= expert_time;
+    price->fixed_s *= expert_time;
     /* More tokens never take less time, whatever the noise of a table. */
     if (i > 0)
       price->seconds = MAX(price->seconds, grid->price[i - 1].seconds);

@@ -90,7 +90,8 @@ oct_sink_rows(oct_sink *sink, const char *name, oct_timed_kind kind, guint32 a, 
 void
 oct_sink_collective(oct_sink *sink, const char *name, const oct_group *group, oct_collective op,
                     double bytes) {
-  oct_price price = oct_price_collective(sink->cost->profile, group, op, bytes, sink->graph);
+  const gboolean own_kernels = sink->graph && !sink->cost->options.nccl_only;
+  oct_price price = oct_price_collective(sink->cost->profile, group, op, bytes, own_kernels);
   oct_sink_add(sink, name, &price, 0, 0, 0);
 }
 

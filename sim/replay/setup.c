@@ -5,6 +5,7 @@
 #include "engine/base/assert.h"
 #include "engine/base/limits.h"
 #include "engine/sched/placement.h"
+#include "engine/sched/policy.h"
 #include "sim/replay/residency.h"
 
 /* Without a node there is no memory to count: mock gets pages for this many tokens. */
@@ -23,7 +24,49 @@ oct_setup_options_default(oct_setup_options *options) {
   options->seed = 1;
 }
 
+void
+oct_setup_imitate(oct_setup_options *options, const oct_engine_preset *preset) {
+  options->engine_preset = *preset;
+  options->engine.policy = oct_policy_find(preset->policy)->name;
+  options->engine.preemption = preset->preemption;
+  options->engine.run_ahead = preset->run_ahead;
+  options->engine.instance.eager = !preset->graphs;
+  options->gpu_memory_utilization = preset->gpu_memory_utilization;
+  options->engine.max_num_seqs = preset->max_num_seqs;
+  options->engine.max_num_batched_tokens = preset->max_num_batched_tokens;
+}
+
+double
+oct_setup_cost_scale(const oct_setup *setup) {
+  double scale = setup->options.cost_scale, engine = setup->options.engine_preset.step_time;
+  return (scale > 0 ? scale : 1) * (engine > 0 ? engine : 1);
+}
+
 /* ---------------------------------------------------------------- defaults by machine and model */
+
+/* Host times of an imitated engine stand for the profile's. */
+static void
+take_host_times(oct_setup *s) {
+  const oct_engine_preset *preset = &s->options.engine_preset;
+  if (s->profile == NULL || !preset->has_host)
+    return;
+  char *name = s->profile->engine.preset;
+  s->profile->engine = preset->host;
+  g_free(name);
+  s->profile->engine.preset = g_strdup(preset->name);
+}
+
+static void
+take_types(oct_setup *s) {
+  oct_weight_types *types = &s->spec->types;
+  if (s->options.weight_type != OCT_DTYPE_NONE) {
+    types->attention = types->dense_ffn = types->shared_expert = s->options.weight_type;
+    if (types->latent != OCT_DTYPE_NONE)
+      types->latent = s->options.weight_type;
+  }
+  if (s->options.expert_type != OCT_DTYPE_NONE)
+    types->expert = s->options.expert_type;
+}
 
 static gboolean
 has_state(const oct_model_spec *spec) {
@@ -343,6 +386,8 @@ make(oct_setup *s, GError **error) {
     return FALSE;
   if (o->node != NULL && (s->profile = oct_profile_load(o->node, NULL, o->preset, error)) == NULL)
     return FALSE;
+  take_host_times(s);
+  take_types(s);
   if (!read_histogram(s, error))
     return FALSE;
   if (s->profile == NULL && o->backend == OCT_REPLAY_SIMGRID) {

@@ -14,6 +14,7 @@
 #include "sim/platform/platform.h"
 #include "sim/profile.h"
 #include "sim/replay/speculation.h"
+#include "sim/replay/engine-preset.h"
 
 typedef enum oct_replay_backend { OCT_REPLAY_SIMGRID, OCT_REPLAY_MOCK } oct_replay_backend;
 
@@ -49,14 +50,22 @@ typedef struct oct_setup_options {
   gboolean expert_load;
   oct_moe_kernel moe_kernel;
   double routing_alpha;
-  double cost_scale;       /* of steps on simgrid, as in oct_cost_options; 0 = 1 */
   const char *speculative; /* --speculative-config; NULL = none */
   const char *draft_model; /* where the model that it names is; NULL = by that name */
-  gboolean exact;          /* every step through the solver */
+  double cost_scale;       /* of steps on simgrid, as in oct_cost_options; 0 = 1 */
+  /* The engine that is imitated; an empty name = none but the profile's host times. Whoever chooses
+   * one calls oct_setup_imitate(). */
+  oct_engine_preset engine_preset;
+  /* Storage of dense weights and of experts, in place of the model's; OCT_DTYPE_NONE = its own. */
+  oct_dtype weight_type, expert_type;
+  gboolean exact; /* every step through the solver */
   guint64 seed;
 } oct_setup_options;
 
 void oct_setup_options_default(oct_setup_options *options);
+/* Takes the preset's policy, preemption, scheduling, memory share and graphs over what stands in
+ * *options; what is set afterwards counts. */
+void oct_setup_imitate(oct_setup_options *options, const oct_engine_preset *preset);
 
 typedef struct oct_setup {
   oct_setup_options options;
@@ -86,6 +95,9 @@ oct_world *oct_setup_world(const oct_setup *setup, GError **error) G_GNUC_WARN_U
 /* Resources of a simgrid world, for oct_drive_config.read_use; NULL on mock. */
 typedef void (*oct_read_use_fn)(oct_world *world, guint *n, double *moved, gint64 *delayed_ns);
 oct_read_use_fn oct_setup_read_use(const oct_setup *setup);
+
+/* Step costs times this: cost_scale and the preset's step_time; 0 = 1. */
+double oct_setup_cost_scale(const oct_setup *setup);
 
 /* "sm", "hbm", "nvlink-up" …; static. */
 const char *oct_setup_resource_kind(oct_resource_kind kind);

@@ -11,6 +11,9 @@ cost_of(const oct_setup *s, oct_moe_kernel kernel) {
   options.kv_dtype = s->engine.instance.kv_dtype;
   options.moe_kernel = kernel;
   options.routing_alpha = s->options.routing_alpha;
+  options.scale = s->options.engine_preset.step_time;
+  options.nccl_only = s->options.engine_preset.nccl_only;
+  options.expert_time = s->options.engine_preset.expert_time;
   options.eager = s->engine.instance.eager;
   return oct_cost_new(s->spec, &s->engine.instance.parallel, s->devices, s->profile, &options,
                       NULL);

@@ -44,7 +44,9 @@ simgrid_world(const oct_setup *setup, GError **error) {
   options.exact = setup->options.exact;
   options.moe_kernel = setup->options.moe_kernel;
   options.routing_alpha = setup->options.routing_alpha;
-  options.cost_scale = setup->options.cost_scale;
+  options.cost_scale = oct_setup_cost_scale(setup);
+  options.nccl_only = setup->options.engine_preset.nccl_only;
+  options.expert_time = setup->options.engine_preset.expert_time;
   options.expert_miss = setup->options.expert_load ? OCT_EXPERT_MISS_LOAD : OCT_EXPERT_MISS_READ;
   return oct_simgrid_world_new(&options, error);
 }

@@ -20,6 +20,7 @@ typedef enum oct_validate_error {
 typedef struct oct_validate_options {
   const char *data; /* folder of the recordings */
   gboolean quick;   /* fewer folds and a sample of rows: for tests; the report says so */
+  gboolean infer;   /* protocols of published runs afresh; else the frozen ones */
   guint64 seed;     /* of that sample */
   guint jobs;       /* processes at once */
   /* May be NULL: what is done now, 0 … total. */
@@ -30,6 +31,12 @@ typedef struct oct_validate_options {
 /* Kernels against measured tables. Owned; NULL with *error. */
 json_t *oct_validate_operators(const oct_validate_options *options,
                                GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* Published end-to-end runs. `rows` of the part has every one of them. */
+json_t *oct_validate_silicon(const oct_validate_options *options,
+                             GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* A recorded run on an RTX 4090. */
+json_t *oct_validate_record(const oct_validate_options *options,
+                            GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* Fits every law of sim/cost to the recordings and writes the files of sim/profiles/fits into
  * `dir`. Owned; NULL with *error. */
 json_t *oct_validate_fit(const oct_validate_options *options, const char *dir,

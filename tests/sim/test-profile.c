@@ -368,7 +368,7 @@ contradictions(void) {
 int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
-  g_test_add_func("/sim/profile/ships-seven-that-load", shipped);
+  g_test_add_func("/sim/profile/ships-profiles-that-load", shipped);
   g_test_add_func("/sim/profile/has-the-figures-of-b300-in-si-units", figures);
   g_test_add_func("/sim/profile/inherits-from-its-base-key-by-key", bases);
   g_test_add_func("/sim/profile/chooses-host-times-by-preset", presets);
