@@ -24,13 +24,16 @@
 /* Traffic from a generator without an end is measured for so long. */
 #define ENDLESS_DURATION_NS (600 * G_GINT64_CONSTANT(1000000000))
 #define PROGRESS_US         200000
+#define CLIENT_RETRIES_MAX  100
+#define CLIENT_BACKOFF_NS   G_GINT64_CONSTANT(1000000000)
 
 typedef struct options {
   oct_engine_flags *flags;
   oct_trace_flags trace;
   char *rate, *rate_mode, *duration, *warmup, *slo, *assume, *timeline_interval, *load;
   char *json, *html, *requests, *timeline, *log, *chrome, *chrome_from, *chrome_for;
-  char **compare;
+  char *client_timeout, *client_retries, *client_backoff;
+  char **compare, **scenarios;
   gboolean exact_lengths, find_capacity;
   const char *name; /* of the trace, as the user wrote it */
   oct_dist *dist;
@@ -84,6 +87,16 @@ replay_entries(GOptionEntry *e, options *o) {
        "be "
        "repeated",
        "FLAGS|FILE"},
+      {"scenario", 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o->scenarios,
+       "what happens on the way: throttled or lost GPUs, slow links, other arrivals … "
+       "(doc/scenarios.md); may be repeated",
+       "FILE"},
+      {"client-timeout", 0, 0, G_OPTION_ARG_STRING, &o->client_timeout,
+       "clients give up after so long", "TIME"},
+      {"client-retries", 0, 0, G_OPTION_ARG_STRING, &o->client_retries,
+       "and send again so often, also when they were refused as busy (0)", "N"},
+      {"client-backoff", 0, 0, G_OPTION_ARG_STRING, &o->client_backoff,
+       "after a pause, twice as long each time (1s)", "TIME"},
       {"json", 0, 0, G_OPTION_ARG_FILENAME, &o->json, "write the report as JSON, - for stdout",
        "FILE"},
       {"html", 0, 0, G_OPTION_ARG_FILENAME, &o->html, "write the report as a page with plots",
@@ -103,7 +116,7 @@ replay_entries(GOptionEntry *e, options *o) {
   };
   memcpy(e, own, sizeof own);
 }
-#define OWN_ENTRIES 20
+#define OWN_ENTRIES 24
 
 static void
 all_entries(GOptionEntry *entries, options *o) {
@@ -120,6 +133,25 @@ read_trace_options(options *o, GError **error) {
     return oct_cli_bad_option(error, "assume-max-tokens", o->assume,
                               "has no meaning with --exact-lengths");
   return oct_trace_flags_read(&o->trace, o->name, error);
+}
+
+static gboolean
+fill_client(const options *o, oct_client *client, GError **error) {
+  guint64 retries = 0;
+  if (o->client_timeout != NULL &&
+      !oct_duration_parse("client-timeout", o->client_timeout, TRUE, &client->timeout_ns, error))
+    return FALSE;
+  if (o->client_retries != NULL &&
+      !g_ascii_string_to_unsigned(o->client_retries, 10, 0, CLIENT_RETRIES_MAX, &retries, NULL))
+    return oct_cli_bad_option(error, "client-retries", o->client_retries,
+                              "must be a whole number from 0 to 100");
+  client->retries = (guint32)retries;
+  client->backoff_ns = CLIENT_BACKOFF_NS;
+  if (o->client_backoff != NULL && retries == 0)
+    return oct_cli_bad_option(error, "client-backoff", o->client_backoff,
+                              "has no meaning without --client-retries");
+  return o->client_backoff == NULL ||
+         oct_duration_parse("client-backoff", o->client_backoff, FALSE, &client->backoff_ns, error);
 }
 
 static gboolean
@@ -200,6 +232,9 @@ fill_config(const options *o, oct_replay_config *c, GError **error) {
   c->log_path = o->log;
   c->chrome_path = o->chrome;
   c->detail = c->picture = o->json != NULL || o->html != NULL;
+  c->setup.scenarios = o->scenarios;
+  if (!fill_client(o, &c->client, error))
+    return FALSE;
   if (o->rate_mode != NULL && strcmp(o->rate_mode, "superpose") == 0)
     c->rows.mode = OCT_RATE_SUPERPOSE;
   else if (o->rate_mode != NULL && strcmp(o->rate_mode, "compress") != 0)
@@ -514,19 +549,31 @@ run_capacity(const options *o, plan *p, GError **error) {
 
 static void
 clear_options(options *o) {
-  char **const texts[] = {&o->rate,        &o->rate_mode,
-                          &o->duration,    &o->warmup,
-                          &o->slo,         &o->assume,
-                          &o->load,        &o->json,
-                          &o->html,        &o->requests,
-                          &o->timeline,    &o->log,
-                          &o->chrome,      &o->timeline_interval,
-                          &o->chrome_from, &o->chrome_for};
+  char **const texts[] = {&o->rate,
+                          &o->rate_mode,
+                          &o->duration,
+                          &o->warmup,
+                          &o->slo,
+                          &o->assume,
+                          &o->load,
+                          &o->json,
+                          &o->html,
+                          &o->requests,
+                          &o->timeline,
+                          &o->log,
+                          &o->chrome,
+                          &o->timeline_interval,
+                          &o->chrome_from,
+                          &o->chrome_for,
+                          &o->client_timeout,
+                          &o->client_retries,
+                          &o->client_backoff};
   for (gsize i = 0; i < G_N_ELEMENTS(texts); i++)
     g_free(*texts[i]);
   oct_trace_flags_clear(&o->trace);
   json_decref(o->beside);
   g_strfreev(o->compare);
+  g_strfreev(o->scenarios);
   oct_dist_unref(o->dist);
   oct_engine_flags_free(o->flags);
 }

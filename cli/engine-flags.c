@@ -189,6 +189,11 @@ set_speculative(oct_setup_options *o, const char *value) {
 }
 
 static gboolean
+set_router(oct_setup_options *o, const char *value) {
+  return oct_routing_rule_find(value, &o->router);
+}
+
+static gboolean
 set_nothing(oct_setup_options *o, const char *value) {
   (void)o;
   (void)value;
@@ -215,8 +220,12 @@ static const flag flags_table[] = {
      FLAG_WHOLE, 0, 0, 0, set_backend},
     {"engine-preset", "P", "host times of the profile: octet, vllm", FLAG_TEXT, AT(preset), 0, 0,
      NULL},
-    {"replicas", "N", "engines behind a least-loaded router, each with its own GPUs", FLAG_COUNT,
+    {"replicas", "N", "engines behind a router, each with its own GPUs", FLAG_COUNT,
      AT(n_replicas), 1, 64, NULL},
+    {"router", "R", "least-loaded (default), round-robin or prefix-affinity", FLAG_WORD, 0, 0, 0,
+     set_router},
+    {"prefill-replicas", "N", "of them: compute prompts, the others pull their KV and go on",
+     FLAG_COUNT, AT(n_prefill), 0, 63, NULL},
     {"tensor-parallel-size", "N", "(-tp) default: all GPUs that a replica can have", FLAG_COUNT,
      PARALLEL(tensor), 1, OCT_PARALLEL_WORLD_MAX, NULL},
     {"pipeline-parallel-size", "N", "(-pp) stages", FLAG_COUNT, PARALLEL(pipeline), 1,

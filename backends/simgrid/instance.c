@@ -205,6 +205,12 @@ refusal(const sim_instance *in, oct_fault *fault) {
       g_snprintf(fault->message, sizeof fault->message, "GPU %u is lost", fault->device);
       return TRUE;
     }
+    if (in->n_ranks > 1 && in->world->isolated[in->ranks[r].device]) {
+      fault->device = in->ranks[r].device;
+      g_snprintf(fault->message, sizeof fault->message, "GPU %u reaches no other GPU",
+                 fault->device);
+      return TRUE;
+    }
   }
   double left = free_bytes(in);
   if (left < 0) {
@@ -216,10 +222,22 @@ refusal(const sim_instance *in, oct_fault *fault) {
   return FALSE;
 }
 
-void
-sim_instance_opened(sim_instance *in) {
+static void
+opened(oct_timer *timer) {
+  sim_instance *in = timer->owner;
   in->opened = TRUE;
   (void)sim_emit(in, OCT_EVENT_OPENED);
+}
+
+/* Its weights have come over PCIe: it is open once storage has sent them all, too. */
+void
+sim_instance_opened(sim_instance *in) {
+  if (in->loaded_ns <= in->world->now_ns) {
+    opened(&in->open_timer);
+    return;
+  }
+  in->open_timer.fire = opened;
+  oct_timers_arm(&in->world->timers, &in->open_timer, in->loaded_ns);
 }
 
 static void
@@ -232,17 +250,22 @@ start_opening(oct_timer *timer) {
     return;
   }
   set_capabilities(in);
-  if (!in->world->options.load_weights) {
+  const oct_simgrid_options *options = &in->world->options;
+  if (!options->load_weights && !(options->reload_weights && in->world->now_ns > 0)) {
     sim_instance_opened(in);
     return;
   }
+  double total = 0;
   sim_event *event = sim_emit(in, OCT_EVENT_OPEN_PROGRESS);
   event->phase = "weights";
   sim_op *op = sim_op_new(in, SIM_OP_WEIGHTS);
   for (guint32 r = 0; r < in->n_ranks; r++) {
     double bytes = rank_weight_bytes(in, r / (in->n_ranks / in->n_stages));
     sim_op_add(op, r, SIM_H2D, bytes, bytes);
+    total += bytes;
   }
+  if (options->load_bytes_per_s > 0)
+    in->loaded_ns = in->world->now_ns + oct_cost_ns(total / options->load_bytes_per_s);
   sim_op_queue(op);
 }
 

@@ -126,6 +126,7 @@ struct sim_instance {
   sim_world *world;
   guint32 id;
   gboolean opened, lost;
+  oct_time loaded_ns; /* storage has sent its weights */
   oct_instance_config config; /* label, devices, spec: owned, owned, borrowed */
   oct_shadow *shadow;
   oct_cost *cost;
@@ -201,6 +202,7 @@ struct sim_world {
   sim_op *free_ops;
   guint64 op_serial;
   gboolean *lost;       /* [gpus] */
+  gboolean *isolated;   /* [gpus] */
   GPtrArray *scenario;  /* owned entries */
   GPtrArray *transfers; /* sim_transfer, owned */
   guint n_transferring;

@@ -30,11 +30,14 @@ typedef struct oct_simgrid_options {
   oct_moe_kernel moe_kernel;
   double routing_alpha; /* popularity of experts, as in oct_cost_options */
   oct_expert_miss expert_miss;
-  double cost_scale; /* of steps, as in oct_cost_options */
+  double cost_scale;  /* of steps, as in oct_cost_options */
   gboolean nccl_only; /* likewise, and the next */
   double expert_time;
   gboolean load_weights; /* an instance opens once its weights have come over PCIe; else at once */
-  gint host_socket;      /* socket of every host buffer; -1 = of the GPU that copies */
+  gboolean reload_weights; /* the same, but those that are opened at time 0 open at once */
+  double
+      load_bytes_per_s; /* and not before storage has sent them, so fast into the node; 0 = any */
+  gint host_socket;     /* socket of every host buffer; -1 = of the GPU that copies */
   const oct_shadow_options *shadow; /* NULL = defaults; its seed and expert_skew are replaced */
 } oct_simgrid_options;
 
@@ -56,6 +59,14 @@ gboolean oct_simgrid_scale(oct_world *world, const char *resource, double factor
 /* The GPU is lost: its instances get a FAULT of severity INSTANCE, later ones do not open on it. */
 gboolean oct_simgrid_lose(oct_world *world, guint gpu, oct_time at_ns,
                           GError **error) G_GNUC_WARN_UNUSED_RESULT;
+
+/* The GPU reaches no other one any more: instances of several ranks with it are lost and do not
+ * open again; one of a rank alone goes on. */
+gboolean oct_simgrid_isolate(oct_world *world, guint gpu, oct_time at_ns,
+                             GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* A GPU that was lost or isolated can be opened on again. */
+gboolean oct_simgrid_restore(oct_world *world, guint gpu, oct_time at_ns,
+                             GError **error) G_GNUC_WARN_UNUSED_RESULT;
 
 /* Traffic of others: bytes from one place to another, as one copy that queues behind nothing. KV
  * sent from a prefill to a decode instance is GPU to GPU. */

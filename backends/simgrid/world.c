@@ -234,6 +234,7 @@ free_world(oct_world *world) {
   g_free(w->queues);
   g_free(w->peer_links);
   g_free(w->lost);
+  g_free(w->isolated);
   g_free(w->events);
   oct_profile_free(w->owned_profile);
   g_free(w);
@@ -294,6 +295,7 @@ oct_simgrid_world_new(const oct_simgrid_options *options, GError **error) {
   w->scenario = g_ptr_array_new_with_free_func(g_free);
   w->transfers = g_ptr_array_new_with_free_func(g_free);
   w->lost = g_new0(gboolean, oct_platform_gpus(w->platform));
+  w->isolated = g_new0(gboolean, oct_platform_gpus(w->platform));
   sim_queues_init(w);
   return &w->base;
 }
@@ -362,16 +364,14 @@ uses_gpu(const sim_instance *in, guint gpu) {
   return FALSE;
 }
 
+/* Instances on the GPU, of more than `ranks` ranks, are lost for this reason. */
 static void
-lose_now(oct_timer *timer) {
-  change *c = timer->owner;
-  sim_world *w = c->world;
-  w->lost[c->gpu] = TRUE;
-  oct_fault fault = {.severity = OCT_SEVERITY_INSTANCE, .device = c->gpu};
-  g_snprintf(fault.message, sizeof fault.message, "GPU %u is lost", c->gpu);
+fail_on_gpu(sim_world *w, guint gpu, guint32 ranks, const char *why) {
+  oct_fault fault = {.severity = OCT_SEVERITY_INSTANCE, .device = gpu};
+  g_snprintf(fault.message, sizeof fault.message, "GPU %u %s", gpu, why);
   for (guint i = 0; i < w->instances->len; i++) {
     sim_instance *in = g_ptr_array_index(w->instances, i);
-    if (in == NULL || in->lost || !uses_gpu(in, c->gpu))
+    if (in == NULL || in->lost || in->n_ranks <= ranks || !uses_gpu(in, gpu))
       continue;
     gboolean opened = in->opened;
     sim_instance_fail(in, &fault);
@@ -380,16 +380,51 @@ lose_now(oct_timer *timer) {
   }
 }
 
-gboolean
-oct_simgrid_lose(oct_world *world, guint gpu, oct_time at_ns, GError **error) {
+static void
+lose_now(oct_timer *timer) {
+  change *c = timer->owner;
+  c->world->lost[c->gpu] = TRUE;
+  fail_on_gpu(c->world, c->gpu, 0, "is lost");
+}
+
+static void
+isolate_now(oct_timer *timer) {
+  change *c = timer->owner;
+  c->world->isolated[c->gpu] = TRUE;
+  fail_on_gpu(c->world, c->gpu, 1, "reaches no other GPU");
+}
+
+static void
+restore_now(oct_timer *timer) {
+  change *c = timer->owner;
+  c->world->lost[c->gpu] = c->world->isolated[c->gpu] = FALSE;
+}
+
+static gboolean
+plan_gpu(oct_world *world, guint gpu, oct_time at_ns, oct_timer_fn fire, GError **error) {
   sim_world *w = own_world(world);
   if (gpu >= oct_platform_gpus(w->platform)) {
     g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG, "GPU %u: the node has %u", gpu,
                 oct_platform_gpus(w->platform));
     return FALSE;
   }
-  plan(w, at_ns, lose_now)->gpu = gpu;
+  plan(w, at_ns, fire)->gpu = gpu;
   return TRUE;
+}
+
+gboolean
+oct_simgrid_lose(oct_world *world, guint gpu, oct_time at_ns, GError **error) {
+  return plan_gpu(world, gpu, at_ns, lose_now, error);
+}
+
+gboolean
+oct_simgrid_isolate(oct_world *world, guint gpu, oct_time at_ns, GError **error) {
+  return plan_gpu(world, gpu, at_ns, isolate_now, error);
+}
+
+gboolean
+oct_simgrid_restore(oct_world *world, guint gpu, oct_time at_ns, GError **error) {
+  return plan_gpu(world, gpu, at_ns, restore_now, error);
 }
 
 static void

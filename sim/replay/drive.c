@@ -11,19 +11,28 @@
 
 /* ---------------------------------------------------------------- set-up */
 
-static gboolean
-open_replica(oct_driver *d, guint32 number) {
-  oct_replica *replica = &d->replicas[number];
-  oct_engine_config config = d->config->engine;
-  guint32 ranks = oct_parallel_world(&config.instance.parallel);
-  replica->number = number;
+gboolean
+oct_driver_open(oct_driver *d, oct_replica *replica) {
+  oct_engine_config config = replica->config;
   replica->dirty = TRUE;
   replica->wake = OCT_TIME_NEVER;
   oct_driver_listen(d, replica, &config.listener);
-  config.instance.devices = d->config->devices + (gsize)number * ranks;
-  config.seed = d->config->seed + number;
+  config.instance.devices = replica->devices;
+  config.seed = d->config->seed + replica->number;
   replica->engine = oct_engine_new(d->world, &config, &d->error);
   return replica->engine != NULL;
+}
+
+static gboolean
+open_replica(oct_driver *d, guint32 number) {
+  oct_replica *replica = &d->replicas[number];
+  replica->number = number;
+  replica->config = d->config->engine;
+  replica->ranks = oct_parallel_world(&replica->config.instance.parallel);
+  replica->down_ns = -1;
+  memcpy(replica->devices, d->config->devices + (gsize)number * replica->ranks,
+         replica->ranks * sizeof *replica->devices);
+  return oct_driver_open(d, replica);
 }
 
 static void
@@ -44,6 +53,7 @@ set_up(oct_driver *d) {
   d->page_ids = g_array_new(FALSE, FALSE, sizeof(guint64));
   oct_rng_seed(&d->lengths, d->config->seed, LENGTHS_STREAM);
   d->next_row = d->config->timeline_ns;
+  oct_incidents_init(d);
   oct_driver_write_timeline_head(d);
 }
 
@@ -51,7 +61,8 @@ set_up(oct_driver *d) {
 
 static gboolean
 is_over(const oct_driver *d) {
-  if (d->n_live == 0 && oct_feed_is_exhausted(d->feed))
+  guint waiting = d->again.length + d->parked.length;
+  if (d->n_live == 0 && waiting == 0 && oct_feed_is_exhausted(d->feed))
     return TRUE;
   oct_time end = d->config->duration_ns;
   if (end == 0 || d->n_live_window > 0)
@@ -67,11 +78,12 @@ turn_engines(oct_driver *d) {
   gboolean each_step = d->spans != NULL && oct_spans_looks(d->spans, d->now);
   for (guint32 i = 0; i < d->n_replicas; i++) {
     oct_replica *replica = &d->replicas[i];
-    if (!replica->dirty && replica->wake > d->now)
+    if (replica->engine == NULL || (!replica->dirty && replica->wake > d->now))
       continue;
     oct_time horizon = each_step ? d->now : MIN(d->next_input, oct_driver_next_watch(d));
+    horizon = MIN(horizon, oct_incidents_next(d));
     for (guint32 j = 0; j < d->n_replicas; j++)
-      if (j != i)
+      if (j != i && d->replicas[j].engine != NULL)
         horizon = MIN(horizon, d->replicas[j].dirty ? d->now : d->replicas[j].wake);
     replica->wake = oct_engine_turn(replica->engine, d->now, MAX(horizon, d->now));
     replica->dirty = FALSE;
@@ -81,7 +93,7 @@ turn_engines(oct_driver *d) {
 static void
 hand_over(oct_driver *d, const oct_event *event) {
   for (guint32 i = 0; i < d->n_replicas; i++)
-    if (oct_engine_owns(d->replicas[i].engine, event->instance)) {
+    if (d->replicas[i].engine != NULL && oct_engine_owns(d->replicas[i].engine, event->instance)) {
       oct_engine_event(d->replicas[i].engine, event);
       d->replicas[i].dirty = TRUE;
       return;
@@ -94,7 +106,8 @@ oct_driver_fail(oct_driver *d) {
   const char *reason = "";
   oct_driver_sum_stats(d, &stats);
   for (guint32 i = 0; i < d->n_replicas && *reason == '\0'; i++)
-    reason = oct_engine_down_reason(d->replicas[i].engine);
+    if (d->replicas[i].engine != NULL)
+      reason = oct_engine_down_reason(d->replicas[i].engine);
   g_set_error(&d->error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_STUCK,
               "at %.3f s %" G_GUINT64_FORMAT " requests are left (%u running, %u waiting) and "
               "nothing more will happen to them%s%s",
@@ -109,14 +122,15 @@ loop(oct_driver *d) {
    * happened: so it is when steps are fast-forwarded up to then. */
   gboolean may_send = TRUE;
   for (guint64 events = 0;; events++) {
-    if (!oct_driver_take_due(d, may_send))
+    if (!oct_incidents_take(d, may_send) || !oct_driver_take_due(d, may_send))
       return FALSE;
     if (is_over(d))
       return TRUE;
     turn_engines(d);
-    oct_time until = d->next_input;
+    oct_time until = MIN(d->next_input, oct_incidents_next(d));
     for (guint32 i = 0; i < d->n_replicas; i++)
-      until = MIN(until, d->replicas[i].wake);
+      if (d->replicas[i].engine != NULL)
+        until = MIN(until, d->replicas[i].wake);
     oct_event event;
     if (!oct_world_next(d->world, MAX(until, d->now), &event))
       return oct_driver_fail(d);
@@ -126,6 +140,7 @@ loop(oct_driver *d) {
     may_send = event.kind == OCT_EVENT_TIMER;
     if (event.instance != 0)
       hand_over(d, &event);
+    oct_incidents_note(d, &event);
     if (d->config->enough != NULL && d->config->enough(d->config->user)) {
       d->result->cut_short = TRUE;
       return TRUE;
@@ -150,6 +165,7 @@ static void
 conclude(oct_driver *d) {
   oct_drive_result *r = d->result;
   oct_driver_watch(d, d->now);
+  oct_incidents_count_energy(d);
   if (!d->window_ended)
     oct_metrics_end_window(d->metrics, d->now);
   oct_metrics_measure(d->metrics, &r->measured);
@@ -175,11 +191,8 @@ conclude(oct_driver *d) {
     r->picture = oct_spans_json(d->spans);
   r->step_hist = oct_hist_new();
   r->batch_hist = oct_hist_new();
-  for (guint32 i = 0; i < d->n_replicas; i++) {
-    const oct_engine *engine = d->replicas[i].engine;
-    oct_hist_merge(r->step_hist, oct_engine_get_hist(engine, OCT_HIST_STEP));
-    oct_hist_merge(r->batch_hist, oct_engine_get_hist(engine, OCT_HIST_BATCH_SEQS));
-  }
+  oct_driver_merge_hist(d, OCT_HIST_STEP, r->step_hist);
+  oct_driver_merge_hist(d, OCT_HIST_BATCH_SEQS, r->batch_hist);
   r->integral_request_s = (double)d->integral / 1e9;
   r->residence_sum_s = (double)d->residence / 1e9;
 }
@@ -194,11 +207,13 @@ run(oct_world *world, void *arg) {
   good = good && loop(d);
   if (good)
     conclude(d);
-  if (good && d->result->stats.state == OCT_ENGINE_DEAD)
+  if (good && d->config->scenario == NULL && d->result->stats.state == OCT_ENGINE_DEAD)
     good = oct_driver_fail(d);
   d->closing = TRUE;
-  for (guint32 i = 0; i < d->n_replicas; i++)
-    oct_engine_free(d->replicas[i].engine);
+  /* Those that pull first: what they pull from outlives them. */
+  for (guint32 i = d->n_replicas; i > 0; i--)
+    oct_engine_free(d->replicas[i - 1].engine);
+  oct_incidents_clear(d);
   return good ? 0 : 1;
 }
 
@@ -206,6 +221,7 @@ gboolean
 oct_drive(oct_world *world, oct_rows *rows, guint32 concurrency, const oct_drive_config *config,
           oct_drive_result *result, GError **error) {
   oct_assert(config->n_replicas >= 1 && config->n_replicas <= OCT_REPLICAS_MAX);
+  oct_assert(config->n_prefill < config->n_replicas);
   oct_assert(config->timeline == NULL || config->timeline_ns > 0);
   memset(result, 0, sizeof *result);
   oct_driver *d = g_new0(oct_driver, 1);
@@ -240,5 +256,6 @@ oct_drive_result_clear(oct_drive_result *result) {
   oct_hist_free(result->step_hist);
   oct_hist_free(result->batch_hist);
   json_decref(result->picture);
+  g_clear_pointer(&result->incidents.events, g_array_unref);
   memset(result, 0, sizeof *result);
 }

@@ -5,7 +5,7 @@
  * due. A request is sent to the replica with the fewest tokens to compute (equal: the lowest
  * number). Host times are charged outside the engine: a request is handed over request_in_ns after
  * its arrival, from which its times count, and a token reaches the client request_out_per_token_ns
- * after the engine had it.
+ * after the engine had it. A scenario's actions come between events, like arrivals.
  *
  * Everything happens in virtual time and one order: equal configurations give equal event logs,
  * byte for byte, with and without fast-forward, and whatever is sampled or written down.
@@ -17,7 +17,10 @@
 #include <stdio.h>
 
 #include "sim/replay/feed.h"
+#include "engine/sched/placement.h"
 #include "sim/replay/metrics.h"
+#include "sim/replay/route.h"
+#include "sim/scenario/scenario.h"
 #include "traces/dist.h"
 
 #define OCT_REPLICAS_MAX 64
@@ -27,11 +30,31 @@ typedef struct oct_drive_progress {
   guint64 sent, ended;
 } oct_drive_progress;
 
+/* What a scenario needs of the machine. */
+typedef struct oct_machine {
+  void *user;
+  /* Does what the action says to the world; not called for DRAIN and TELL. */
+  gboolean (*act)(void *user, oct_world *world, const oct_action *action, GError **error);
+  /* The engine of a replica on the GPUs that are not taken, of at most `ranks` ranks: fills what
+   * follows from the layout into *engine, and `devices`. FALSE with *error when none fits. */
+  gboolean (*replan)(void *user, const gboolean taken[OCT_NODE_DEVICES_MAX], guint32 ranks,
+                     oct_engine_config *engine, guint16 *devices, GError **error);
+  guint n_gpus;
+  double idle_w, limit_w; /* of one GPU */
+} oct_machine;
+
 typedef struct oct_drive_config {
   /* Each replica's; devices, listener and seed are set by the driver. */
   oct_engine_config engine;
   guint32 n_replicas;
   const guint16 *devices; /* [n_replicas x ranks]: device of each rank */
+  /* Above 0: the first so many replicas compute prompts and their first token, the others take
+   * the cache from there and go on. */
+  guint32 n_prefill;
+  oct_routing_rule router;
+  oct_client client;
+  const oct_scenario *scenario; /* NULL = none */
+  const oct_machine *machine;   /* NULL = no scenario with hardware, and none that reopens */
   gint64 request_in_ns, request_out_per_token_ns;
   /* What the scheduler is told of output lengths: the true one, else the trace's max_tokens, else
    * drawn from `assume_max_tokens`, else (NULL) as much as the context allows. */
@@ -61,6 +84,25 @@ typedef struct oct_drive_config {
   void *user;
 } oct_drive_config;
 
+/* What a scenario and impatient clients came to, in the whole run. */
+typedef struct oct_incidents {
+  GArray *events;              /* of oct_incident, owned; NULL = no scenario */
+  guint64 retries;             /* requests sent again by their clients */
+  guint64 timeouts;            /* attempts that their clients gave up */
+  guint64 lost_requests;       /* that were in an engine that was lost … */
+  guint64 resumed;             /* … of which so many went on elsewhere, */
+  guint64 resumed_tokens;      /* which computed so many tokens of prompt and output again */
+  guint64 parked;              /* waited because no replica was up */
+  gint64 down_ns;              /* sum over replicas of the time in which they could not serve */
+  guint64 pulls, pulled_pages; /* caches handed from prefill to decode replicas */
+  /* Of all GPUs: with dynamic power only while arithmetic binds, and whenever a step runs. */
+  double energy_low_j, energy_high_j;
+} oct_incidents;
+typedef struct oct_incident {
+  oct_time at_ns;
+  char *text;
+} oct_incident;
+
 typedef struct oct_drive_result {
   oct_measured measured;
   gboolean closed_loop;
@@ -81,6 +123,7 @@ typedef struct oct_drive_result {
   /* Little's law on a drained run: time integral of the requests in the engines, and the sum of
    * their residence times, each from its own books. */
   double integral_request_s, residence_sum_s;
+  oct_incidents incidents;
 } oct_drive_result;
 
 /* Runs inside oct_world_run(); the world is borrowed and is of no use for a second run. FALSE with

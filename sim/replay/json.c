@@ -35,6 +35,8 @@ configuration_json(const oct_replay_config *c, const oct_replay_result *r) {
   json_object_set_new(out, "engine_preset",
                       oct_json_text(s->profile != NULL ? s->profile->engine.preset : NULL));
   json_object_set_new(out, "replicas", oct_json_count(s->options.n_replicas));
+  json_object_set_new(out, "prefill_replicas", oct_json_count(s->options.n_prefill));
+  json_object_set_new(out, "router", oct_json_text(oct_routing_rule_name(s->options.router)));
   json_object_set_new(out, "policy", oct_json_text(e->policy));
   json_object_set_new(out, "max_num_seqs", oct_json_count(e->max_num_seqs));
   json_object_set_new(out, "max_num_batched_tokens", oct_json_count(e->max_num_batched_tokens));
@@ -154,6 +156,8 @@ scheduler_json(const oct_measured *m, const oct_replay_result *r) {
   json_object_set_new(out, "preemptions", oct_json_count(b->preemptions - a->preemptions));
   json_object_set_new(out, "offloads", oct_json_count(b->offloads - a->offloads));
   json_object_set_new(out, "reloads", oct_json_count(b->reloads - a->reloads));
+  json_object_set_new(out, "pulls", oct_json_count(b->pulls - a->pulls));
+  json_object_set_new(out, "pulled_pages", oct_json_count(b->pulled_pages - a->pulled_pages));
   json_object_set_new(out, "recomputed_share", oct_json_share(again, computed + again));
   json_object_set_new(out, "prefix_hit_share",
                       prefixes ? oct_json_share(cached, asked) : json_null());
@@ -355,6 +359,7 @@ oct_replay_json(const oct_replay_config *config, const oct_replay_result *r) {
   json_object_set_new(out, "scheduler", scheduler_json(m, r));
   json_object_set_new(out, "speculation", speculation_json(m, &r->setup));
   json_object_set_new(out, "steps", steps_json(m, &r->setup));
+  json_object_set_new(out, "incidents", oct_incidents_json(config, r));
   json_object_set_new(out, "use", gauges_json(m, &r->drive));
   json_object_set_new(out, "experts", oct_residency_json(r));
   json_object_set_new(out, "resources", resources_json(m, &r->setup));

@@ -82,6 +82,10 @@ fill_drive(const oct_replay_config *config, const oct_setup *setup, const output
   *drive = (oct_drive_config){.engine = setup->engine,
                               .n_replicas = setup->options.n_replicas,
                               .devices = setup->devices,
+                              .n_prefill = setup->options.n_prefill,
+                              .router = setup->options.router,
+                              .client = config->client,
+                              .scenario = setup->scenario,
                               .exact_lengths = config->exact_lengths,
                               .assume_max_tokens = config->assume_max_tokens,
                               .seed = setup->options.seed,
@@ -134,14 +138,19 @@ run_in_world(const oct_replay_config *config, oct_replay_result *r, const output
                 r->setup.spec->name);
     return FALSE;
   }
-  g_autoptr(oct_rows) rows = oct_rows_open(&config->rows, error);
+  oct_rows_options asked = config->rows;
+  asked.warp = r->setup.scenario != NULL ? r->setup.scenario->warp : NULL;
+  g_autoptr(oct_rows) rows = oct_rows_open(&asked, error);
   if (rows == NULL)
     return FALSE;
   g_autoptr(oct_world) world = oct_setup_world(&r->setup, error);
   if (world == NULL)
     return FALSE;
   oct_drive_config drive;
+  oct_machine machine;
   fill_drive(config, &r->setup, o, &drive);
+  if (r->setup.scenario != NULL && oct_setup_machine(&r->setup, &machine))
+    drive.machine = &machine;
   gboolean good = oct_drive(world, rows, config->concurrency, &drive, &r->drive, error);
   r->facts = *oct_rows_facts(rows);
   r->trace_name = g_strdup(config->trace_name != NULL ? config->trace_name : oct_rows_name(rows));

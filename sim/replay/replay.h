@@ -26,6 +26,7 @@ typedef struct oct_replay_config {
   const oct_dist *assume_max_tokens;
   oct_time duration_ns, warmup_ns, sample_ns, timeline_ns; /* as oct_drive_config */
   oct_slo slo;
+  oct_client client;
   const char *requests_path, *timeline_path, *log_path; /* NULL = not written */
   const char *chrome_path;                              /* likewise: spans.h */
   oct_time chrome_from_ns, chrome_for_ns;
@@ -65,6 +66,8 @@ void oct_replay_assumptions(const oct_replay_config *config, const oct_replay_re
                             json_t *list);
 /* Appends what predictions of this kind were off by where they could be compared, as texts. */
 void oct_replay_errors(const oct_replay_result *result, json_t *list);
+/* What happened on the way, null without a scenario or impatient clients (incidents-json.c). */
+json_t *oct_incidents_json(const oct_replay_config *config, const oct_replay_result *result);
 /* Keys of a profile's file and its bases whose comment says "assumed", sorted: "group/key". Owned:
  * g_ptr_array_unref(). */
 GPtrArray *oct_profile_assumed_keys(const char *path);

@@ -477,6 +477,7 @@ oct_report_print(FILE *out, const json_t *r) {
   print_use(out, r);
   print_speculation(out, r);
   print_experts(out, r);
+  oct_report_print_incidents(out, r);
   print_resources(out, r);
   print_step_times(out, r);
   fputc('\n', out);

@@ -37,6 +37,8 @@ struct oct_rows {
   GArray *heap; /* compress: held, the earliest on top */
   oct_trace_request *given;
   gint64 read_ns; /* compress: arrival of the last row read */
+  const oct_warp *warp;
+  gint64 least_shift_ns; /* warped: the least that a session's start has been moved by */
   gboolean ended;
   oct_trace_facts facts; /* of copy 0, once it is closed */
 };
@@ -148,6 +150,9 @@ set_up(oct_rows *rows, const oct_rows_options *options, GError **error) {
       return FALSE;
     scale = options->rate / rows->own_rate;
   }
+  if (options->warp != NULL && options->mode == OCT_RATE_SUPERPOSE)
+    return refuse(error,
+                  "rate-mode: superposed copies and a scenario's arrivals do not go together");
   if (options->rate > 0 && !generated && options->mode == OCT_RATE_SUPERPOSE)
     return set_up_copies(rows, scale, error);
   rows->factor = 1 / scale;
@@ -170,6 +175,7 @@ oct_rows_open(const oct_rows_options *options, GError **error) {
     oct_trace_options_init(&rows->trace_options);
   rows->output_scale = options->output_scale;
   rows->prefix_share = options->prefix_share;
+  rows->warp = options->warp;
   if (!set_up(rows, options, error))
     return NULL;
   return g_steal_pointer(&rows);
@@ -318,7 +324,8 @@ heap_pop(GArray *heap) {
 
 static gint64
 scaled(const oct_rows *rows, gint64 ns) {
-  return (gint64)llround((double)ns * rows->factor);
+  gint64 at = (gint64)llround((double)ns * rows->factor);
+  return rows->warp != NULL ? oct_warp_at(rows->warp, at) : at;
 }
 
 /* No row that is still unread comes before this. */
@@ -329,6 +336,8 @@ read_bound(const oct_rows *rows) {
   gint64 moved = scaled(rows, rows->read_ns);
   /* A later turn of a session that began long ago may move less than session starts do. */
   gboolean turns = oct_trace_get_facts(rows->copies[0].trace)->has_sessions;
+  if (turns && rows->warp != NULL)
+    return MIN(moved, rows->read_ns + rows->least_shift_ns);
   return turns ? MIN(moved, rows->read_ns) : moved;
 }
 
@@ -345,7 +354,9 @@ moved(oct_rows *rows, copy *c, const oct_trace_request *row) {
   }
   gint64 began = session_start(c, row);
   rows->read_ns = row->arrival_ns;
-  item.key_ns = item.row->arrival_ns = scaled(rows, began) + (row->arrival_ns - began);
+  gint64 start_ns = scaled(rows, began);
+  rows->least_shift_ns = MIN(rows->least_shift_ns, start_ns - began);
+  item.key_ns = item.row->arrival_ns = start_ns + (row->arrival_ns - began);
   return item;
 }
 
@@ -378,7 +389,7 @@ next_timed(oct_rows *rows, oct_trace_request *out, guint64 *salt, GError **error
   *salt = 0;
   if (rows->factor == 0)
     return next_superposed(rows, out, salt, error);
-  if (rows->factor == 1)
+  if (rows->factor == 1 && rows->warp == NULL)
     return oct_trace_next(rows->copies[0].trace, out, error);
   if (rows->copies[0].starts != NULL)
     return next_compressed(rows, out, error);

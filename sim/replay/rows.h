@@ -20,6 +20,7 @@
 #define OCT_SIM_REPLAY_ROWS_H
 
 #include "sim/replay/slo.h"
+#include "sim/scenario/warp.h"
 #include "traces/trace.h"
 
 #define OCT_ROWS_COPIES_MAX 256
@@ -35,6 +36,9 @@ typedef struct oct_rows_options {
   /* What-ifs. Output tokens are multiplied (at least one stays; a stated max_tokens grows with
    * them); only the first share of each row's prefix ids is kept. 0 = as they are. */
   double output_scale, prefix_share;
+  /* Another pace over time, of session starts after any rescaling; borrowed. NULL = none. Not with
+   * superposed copies. */
+  const oct_warp *warp;
 } oct_rows_options;
 
 typedef struct oct_rows oct_rows;

@@ -317,8 +317,8 @@ plan_mock_memory(oct_setup *s) {
 
 /* ---------------------------------------------------------------- placement */
 
-static void
-shape_of(const oct_profile *profile, oct_node_shape *node) {
+void
+oct_setup_node_shape(const oct_profile *profile, oct_node_shape *node) {
   memset(node, 0, sizeof *node);
   node->n_devices = profile->gpu.count;
   node->memory_bytes = (guint64)profile->gpu.hbm_bytes;
@@ -349,7 +349,7 @@ place(oct_setup *s, GError **error) {
       s->devices[i] = (guint16)i;
     return TRUE;
   }
-  shape_of(s->profile, &node);
+  oct_setup_node_shape(s->profile, &node);
   for (guint32 i = 0; i < s->options.n_replicas; i++) {
     guint16 *devices = s->devices + (gsize)i * ranks;
     char *warning = NULL;
@@ -376,6 +376,30 @@ read_histogram(oct_setup *s, GError **error) {
   s->engine.experts.histogram = s->expert_histogram;
   s->engine.experts.warmup = OCT_EXPERT_WARM_HISTOGRAM;
   return s->expert_histogram != NULL;
+}
+
+static gboolean
+read_scenario(oct_setup *s, GError **error) {
+  const oct_setup_options *o = &s->options;
+  if (o->scenarios == NULL || o->scenarios[0] == NULL)
+    return TRUE;
+  gboolean node = s->platform != NULL && o->description == NULL;
+  const oct_scenario_options options = {.platform = node ? s->platform : NULL,
+                                        .profile = node ? s->profile : NULL,
+                                        .n_replicas = o->n_replicas,
+                                        .seed = o->seed};
+  s->scenario = oct_scenario_load(o->scenarios, &options, error);
+  return s->scenario != NULL;
+}
+
+static gboolean
+check_pools(const oct_setup *s, GError **error) {
+  if (s->options.n_prefill == 0 || s->options.n_prefill < s->options.n_replicas)
+    return TRUE;
+  g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION,
+              "prefill-replicas %u: of %u replicas at least one must decode", s->options.n_prefill,
+              s->options.n_replicas);
+  return FALSE;
 }
 
 static gboolean
@@ -415,7 +439,7 @@ make(oct_setup *s, GError **error) {
     if (s->platform == NULL)
       return FALSE;
   }
-  return place(s, error);
+  return check_pools(s, error) && place(s, error) && read_scenario(s, error);
 }
 
 gboolean
@@ -439,6 +463,7 @@ oct_setup_clear(oct_setup *setup) {
   oct_platform_free(setup->platform);
   g_free(setup->devices);
   g_free(setup->expert_histogram);
+  oct_scenario_free(setup->scenario);
   g_clear_pointer(&setup->warnings, g_ptr_array_unref);
   memset(setup, 0, sizeof *setup);
 }

@@ -15,6 +15,8 @@
 #include "sim/profile.h"
 #include "sim/replay/speculation.h"
 #include "sim/replay/engine-preset.h"
+#include "sim/replay/drive.h"
+#include "sim/scenario/scenario.h"
 
 typedef enum oct_replay_backend { OCT_REPLAY_SIMGRID, OCT_REPLAY_MOCK } oct_replay_backend;
 
@@ -32,6 +34,9 @@ typedef struct oct_setup_options {
   oct_replay_backend backend;
   const char *description; /* a world of backends/registry.h in place of it; NULL = none */
   guint32 n_replicas;
+  guint32 n_prefill; /* of them compute prompts only; 0 = each does all */
+  oct_routing_rule router;
+  char *const *scenarios; /* files, NULL-terminated; borrowed; NULL = none */
   /* parallel (tensor 0 = all GPUs that a replica can have), kv_dtype, block_size, eager,
    * max_num_seqs (0 = by the GPU), max_num_batched_tokens (0), max_model_len (0 = what the model
    * and the cache allow), run_ahead, policy, preemption, state_snapshot_interval,
@@ -80,6 +85,7 @@ typedef struct oct_setup {
   double *expert_histogram; /* owned; engine.experts.histogram */
   oct_speculative speculative;
   oct_model_spec *draft_spec; /* owned; NULL without a draft model */
+  oct_scenario *scenario;     /* owned; NULL = none */
   GPtrArray *warnings;        /* char *, owned */
 } oct_setup;
 
@@ -91,6 +97,12 @@ void oct_setup_clear(oct_setup *setup);
 /* The world that the engines run in; owned. NULL with *error, also where simgrid is not built in.
  */
 oct_world *oct_setup_world(const oct_setup *setup, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+
+/* What a scenario needs of the machine: fills *machine, which borrows the setup. FALSE: this is no
+ * simulated node, and scenarios are of traffic alone. */
+gboolean oct_setup_machine(oct_setup *setup, oct_machine *machine);
+/* The node as placement sees it. */
+void oct_setup_node_shape(const oct_profile *profile, oct_node_shape *node);
 
 /* Resources of a simgrid world, for oct_drive_config.read_use; NULL on mock. */
 typedef void (*oct_read_use_fn)(oct_world *world, guint *n, double *moved, gint64 *delayed_ns);

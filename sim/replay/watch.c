@@ -28,6 +28,9 @@ add_stats(oct_engine_stats *sum, const oct_engine_stats *s) {
   sum->reloads += s->reloads;
   sum->offloaded_pages += s->offloaded_pages;
   sum->reloaded_pages += s->reloaded_pages;
+  sum->exports += s->exports;
+  sum->pulls += s->pulls;
+  sum->pulled_pages += s->pulled_pages;
   sum->snapshots_taken += s->snapshots_taken;
   sum->snapshot_hits += s->snapshot_hits;
   sum->hits_bound_by_state += s->hits_bound_by_state;
@@ -72,13 +75,38 @@ add_memory(oct_engine_stats *sum, const oct_engine_stats *s) {
 void
 oct_driver_sum_stats(const oct_driver *d, oct_engine_stats *sum) {
   memset(sum, 0, sizeof *sum);
+  add_stats(sum, &d->retired_stats);
   for (guint32 i = 0; i < d->n_replicas; i++) {
     oct_engine_stats stats;
+    if (d->replicas[i].engine == NULL)
+      continue;
     oct_engine_get_stats(d->replicas[i].engine, &stats);
     sum->state = MAX(sum->state, stats.state);
     add_stats(sum, &stats);
     add_memory(sum, &stats);
   }
+}
+
+void
+oct_driver_add_retired(oct_driver *d, const oct_engine *engine) {
+  oct_engine_stats stats;
+  oct_engine_get_stats(engine, &stats);
+  stats.running = stats.waiting = 0;
+  add_stats(&d->retired_stats, &stats);
+  for (int h = 0; h < OCT_HIST_COUNT; h++) {
+    if (d->retired_hists[h] == NULL)
+      d->retired_hists[h] = oct_hist_new();
+    oct_hist_merge(d->retired_hists[h], oct_engine_get_hist(engine, (oct_engine_hist)h));
+  }
+}
+
+void
+oct_driver_merge_hist(const oct_driver *d, oct_engine_hist which, oct_hist *into) {
+  if (d->retired_hists[which] != NULL)
+    oct_hist_merge(into, d->retired_hists[which]);
+  for (guint32 i = 0; i < d->n_replicas; i++)
+    if (d->replicas[i].engine != NULL)
+      oct_hist_merge(into, oct_engine_get_hist(d->replicas[i].engine, which));
 }
 
 /* ---------------------------------------------------------------- what metrics ask for */
@@ -94,7 +122,12 @@ fill_gauges(const oct_driver *d, const oct_engine_stats *s, oct_gauges *g) {
   g->waiting = s->waiting;
   g->backlog_tokens = (double)d->busy_tokens;
   for (guint32 i = 0; i < d->n_replicas; i++)
-    g->backlog_tokens += (double)oct_engine_load_tokens(d->replicas[i].engine);
+    if (d->replicas[i].engine != NULL)
+      g->backlog_tokens += (double)oct_engine_load_tokens(d->replicas[i].engine);
+  for (const GList *l = d->again.head; l != NULL; l = l->next)
+    g->backlog_tokens += oct_live_tokens(l->data);
+  for (const GList *l = d->parked.head; l != NULL; l = l->next)
+    g->backlog_tokens += oct_live_tokens(l->data);
   for (guint i = 0; i < d->result->n_groups; i++) {
     float used = share(s->pages_used[i], s->pages_total[i]);
     float cached = share(s->pages_cached[i], s->pages_total[i]);
@@ -127,8 +160,7 @@ counters(void *user, oct_counters *out) {
   oct_driver_sum_stats(d, &out->stats);
   for (int h = 0; h < OCT_HIST_COUNT; h++) {
     out->hists[h] = oct_hist_new();
-    for (guint32 i = 0; i < d->n_replicas; i++)
-      oct_hist_merge(out->hists[h], oct_engine_get_hist(d->replicas[i].engine, (oct_engine_hist)h));
+    oct_driver_merge_hist(d, (oct_engine_hist)h, out->hists[h]);
   }
   if (d->config->read_use == NULL)
     return;
@@ -157,7 +189,7 @@ oct_driver_source(oct_driver *d) {
 static gboolean
 find_replica(const oct_driver *d, guint32 instance, guint32 *replica) {
   for (guint32 i = 0; i < d->n_replicas; i++)
-    if (oct_engine_instance(d->replicas[i].engine) == instance) {
+    if (d->replicas[i].engine != NULL && oct_engine_instance(d->replicas[i].engine) == instance) {
       *replica = i;
       return TRUE;
     }
@@ -295,8 +327,10 @@ oct_driver_write_request(oct_driver *d, const oct_live *live, const oct_outcome 
                          const oct_request_record *record) {
   FILE *file = d->config->requests;
   fprintf(file, "{\"index\":%" G_GUINT64_FORMAT ",\"fate\":\"%s\",\"replica\":%u", live->index,
-          oct_fate_name(o->fate), live->replica->number);
+          oct_fate_name(o->fate), live->replica != NULL ? live->replica->number : 0);
   write_time(file, "arrival_s", live->due_ns);
+  if (live->attempts > 0)
+    fprintf(file, ",\"attempts\":%u", live->attempts + 1);
   fprintf(file, ",\"input_tokens\":%u,\"true_output_tokens\":%u,\"priority\":%d",
           live->input_tokens, live->true_tokens, live->priority);
   write_class(file, live->class_name);

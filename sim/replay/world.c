@@ -5,6 +5,7 @@
 
 #include "backends/mock/mock.h"
 #include "backends/registry.h"
+#include "engine/sched/replan.h"
 #include "sim/replay/metrics.h"
 #include "sim/replay/setup.h"
 #ifdef HAVE_SIMGRID
@@ -48,7 +49,34 @@ simgrid_world(const oct_setup *setup, GError **error) {
   options.nccl_only = setup->options.engine_preset.nccl_only;
   options.expert_time = setup->options.engine_preset.expert_time;
   options.expert_miss = setup->options.expert_load ? OCT_EXPERT_MISS_LOAD : OCT_EXPERT_MISS_READ;
+  if (setup->scenario != NULL) {
+    options.load_weights = setup->scenario->cold_start;
+    options.reload_weights = TRUE;
+    options.load_bytes_per_s = setup->scenario->load_rate;
+  }
   return oct_simgrid_world_new(&options, error);
+}
+
+static gboolean
+act(void *user, oct_world *world, const oct_action *action, GError **error) {
+  const oct_setup *setup = user;
+  const oct_time now = 0; /* at once */
+  switch (action->kind) {
+  case OCT_ACTION_SCALE:
+    return oct_simgrid_scale(world, oct_platform_resource(setup->platform, action->index)->name,
+                             action->factor, now, error);
+  case OCT_ACTION_LOSE:
+    return oct_simgrid_lose(world, action->index, now, error);
+  case OCT_ACTION_ISOLATE:
+    return oct_simgrid_isolate(world, action->index, now, error);
+  case OCT_ACTION_RESTORE:
+    return oct_simgrid_restore(world, action->index, now, error);
+  case OCT_ACTION_CAP: /* the clock that it leaves is an action of its own */
+  case OCT_ACTION_DRAIN:
+  case OCT_ACTION_TELL:
+    break;
+  }
+  return TRUE;
 }
 
 static void
@@ -75,6 +103,46 @@ oct_setup_world(const oct_setup *setup, GError **error) {
   g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION,
               "backend: simgrid is not built in; mock is");
   return NULL;
+#endif
+}
+
+static gboolean
+replan(void *user, const gboolean taken[OCT_NODE_DEVICES_MAX], guint32 ranks,
+       oct_engine_config *engine, guint16 *devices, GError **error) {
+  const oct_setup *setup = user;
+  oct_node_shape node;
+  oct_replan plan;
+  oct_setup_node_shape(setup->profile, &node);
+  memcpy(node.taken, taken, sizeof node.taken);
+  oct_ledger_config config = setup->ledger.config;
+  config.max_model_len = setup->options.engine.max_model_len;
+  if (!oct_replan_make(&config, &node, ranks, &plan, error))
+    return FALSE;
+  guint64 holds = plan.ledger.cache_tokens > 0 ? plan.ledger.cache_tokens : G_MAXUINT32;
+  engine->instance.parallel = plan.parallel;
+  engine->instance.memory = plan.ledger.plan;
+  engine->max_model_len = (guint32)MIN(setup->engine.max_model_len, holds);
+  memcpy(devices, plan.devices, oct_parallel_world(&plan.parallel) * sizeof *devices);
+  return TRUE;
+}
+
+gboolean
+oct_setup_machine(oct_setup *setup, oct_machine *machine) {
+  *machine = (oct_machine){0};
+#ifdef HAVE_SIMGRID
+  if (setup->options.backend != OCT_REPLAY_SIMGRID || setup->options.description != NULL)
+    return FALSE;
+  *machine = (oct_machine){.user = setup,
+                           .act = act,
+                           .replan = replan,
+                           .n_gpus = setup->profile->gpu.count,
+                           .idle_w = setup->profile->thermal.idle_w,
+                           .limit_w = setup->profile->thermal.tdp_w};
+  return TRUE;
+#else
+  (void)setup;
+  (void)replan;
+  return FALSE;
 #endif
 }
 

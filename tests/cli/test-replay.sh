@@ -157,4 +157,19 @@ refused 2 "which machine" "$chat" --model llama-3.1-8b
 refused 1 "no-such-node" "$chat" --model llama-3.1-8b --node no-such-node
 refused 1 "nocolon" "$chat" --model llama-3.1-8b --backend nocolon
 
+# --- scenarios ---------------------------------------------------------------------------------
+# shellcheck disable=SC2086
+run "$octet" replay gen:rate=5,input=10,output=5,requests=50 --model llama-3.1-8b --backend mock \
+  --scenario "$OCT_SRCDIR/sim/scenarios/rush.ini" --client-timeout 10s --client-retries 2
+is "$status" 0 "a scenario of arrivals runs on mock"
+has "$out" "a rush of five minutes" "and the report has its title"
+run "$octet" replay gen:rate=5,input=10,output=5,requests=50 --model llama-3.1-8b --backend mock \
+  --scenario "$OCT_SRCDIR/sim/scenarios/hot-gpu.ini"
+is "$status" 1 "one of hardware does not"
+has "$err" "[event hot] kind = throttle: wants a simulated node" "and says what it wants"
+run "$octet" replay chat-150 --model llama-3.1-8b --backend mock --client-backoff 1s
+is "$status" 2 "a pause without retries has no meaning"
+run "$octet" replay chat-150 --model llama-3.1-8b --backend mock --replicas 2 --prefill-replicas 2
+is "$status" 2 "somebody must decode"
+
 done_testing
