@@ -22,6 +22,7 @@ enum { OCT_EXIT_OK = 0, OCT_EXIT_FAILED = 1, OCT_EXIT_USAGE = 2 };
   ROW(bench,   "load for a server, and what came of it")                                           \
   ROW(calibrate, "a node profile, measured on this machine")                                       \
   ROW(chat,    "a conversation with a model, in a terminal")                                       \
+  ROW(compare, "two runs side by side, and which differences are more than chance")                \
   ROW(convert, "a checkpoint in another number format: AWQ, FP8, MXFP4")                           \
   ROW(eval,    "how well a model predicts a text, and how far it is from another")                 \
   ROW(help,    "how to use a command: octet help COMMAND")                                         \

@@ -69,6 +69,12 @@ run "$octet" replay "$chat" --model llama-3.1-8b --backend mock --policy decode-
 is "$status" 0 "a page of several configurations is written"
 drawn several "cdf-ttft cdf-tpot cdf-itl cdf-e2e ttft-time running-time batch-sizes"
 
+run "$octet" replay chat-150 --rate 22 --duration 20s --model llama-3.1-8b --backend mock \
+  --json "$work/b.json"
+run "$octet" compare "$work/a.json" "$work/b.json" --html "$work/compare.html"
+is "$status" 0 "a page of two runs compared is written"
+drawn compare "cdf-ttft cdf-tpot cdf-itl cdf-e2e ttft-time itl-time running-time batch-sizes"
+
 run "$octet" plan --input 1 --output 1 --exact-lengths --no-async-scheduling --duration 2s \
   --seeds 2 --coarse-requests 200 --max-gpus 2 --model llama-3.1-8b --backend mock \
   -tp 1 --max-num-seqs 1 --max-num-batched-tokens 1 --num-gpu-blocks-override 256 \
