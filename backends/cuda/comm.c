@@ -18,6 +18,7 @@ typedef struct ring {
   gboolean has_id;
   void *buffers[OCT_CUDA_PEERS_MAX];
   guint32 *signals[OCT_CUDA_PEERS_MAX];
+  guint32 *failed[OCT_CUDA_PEERS_MAX]; /* pinned: a peer did not come, or is not waited for */
   /* Ranks that share a GPU. */
   const void *sources[OCT_CUDA_PEERS_MAX];
   cudaEvent_t written[OCT_CUDA_PEERS_MAX], taken[OCT_CUDA_PEERS_MAX];
@@ -40,7 +41,7 @@ struct oct_cuda_comm {
   ncclComm_t comm;
   gboolean has_peers;
   oct_cuda_peers peers;
-  guint32 *failed; /* pinned: a peer did not come */
+  guint32 *failed; /* of the ring */
   void *sum;       /* [elements]: what ranks of one GPU add up to */
   float *gathered; /* as NCCL leaves it: rank by rank */
 };
@@ -79,6 +80,11 @@ oct_cuda_circle_abort(oct_cuda_circle *c) {
       (void)nccl->ncclCommAbort(c->comms[i]);
       c->comms[i] = NULL;
     }
+  /* Kernels that wait for a peer see it and go. */
+  for (guint32 i = 0; i < c->n_rings; i++)
+    for (guint32 k = 0; k < c->group->n_tensor; k++)
+      if (c->rings[i].failed[k] != NULL)
+        __atomic_store_n(c->rings[i].failed[k], 1, __ATOMIC_RELEASE);
   pthread_mutex_unlock(&c->lock);
 }
 
@@ -160,7 +166,12 @@ join_peers(oct_cuda_comm *c) {
   c->ring->buffers[r->tensor] = oct_cuda_alloc(r, EXCHANGE_BYTES, "buffers of sums");
   c->ring->signals[r->tensor] = oct_cuda_alloc(r, OCT_CUDA_SIGNAL_BYTES, "signals of sums");
   c->failed = oct_cuda_alloc_pinned(r, sizeof *c->failed, "signals of sums");
-  if (r->failed || !oct_cuda_group_meet_some(r->group, &c->ring->meeting))
+  if (r->failed)
+    return FALSE;
+  pthread_mutex_lock(&c->circle->lock);
+  c->ring->failed[r->tensor] = c->failed;
+  pthread_mutex_unlock(&c->circle->lock);
+  if (!oct_cuda_group_meet_some(r->group, &c->ring->meeting))
     return FALSE;
   c->peers = (oct_cuda_peers){.rank = r->tensor,
                               .n = c->n,
@@ -213,6 +224,7 @@ oct_cuda_comm_free(oct_cuda_comm *c) {
   if (*mine != NULL)
     (void)c->nccl->ncclCommAbort(*mine);
   *mine = NULL;
+  c->ring->failed[c->rank->tensor] = NULL;
   pthread_mutex_unlock(&c->circle->lock);
   if (c->ring->written[c->rank->tensor] != NULL)
     (void)cudaEventDestroy(c->ring->written[c->rank->tensor]);

@@ -28,6 +28,12 @@ typedef struct oct_cuda_options {
   /* The process ends when a lost instance is closed. What is wrong with a device often stays with
    * the process that used it, so a worker ends, and another takes its place (backends/remote). */
   gboolean exit_on_loss;
+  /* For tests of what becomes of a device that fails: in step fault_step (0 = never) rank
+   * fault_rank writes where no memory is, or with fault_hang stands still for twice the deadline.
+   */
+  guint64 fault_step;
+  guint32 fault_rank;
+  gboolean fault_hang;
 } oct_cuda_options;
 
 void oct_cuda_options_default(

@@ -141,3 +141,21 @@ oct_glue_sum(cudaStream_t stream, oct_cuda_type type, const void *const *x, uint
     sum_arrays<<<blocks_for(n, 1024), THREADS, 0, stream>>>(from, n_ranks, n, (__nv_bfloat16 *)out);
   return cudaGetLastError();
 }
+
+/* ---------------------------------------------------------------- faults for tests */
+
+static __global__ void
+go_wrong(long long hang_ns) {
+  unsigned long long start, now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+  for (now = start; (long long)(now - start) < hang_ns;)
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  if (hang_ns == 0)
+    *(volatile int *)16 = 1;
+}
+
+int
+oct_glue_fault(struct CUstream_st *stream, int64_t hang_ns) {
+  go_wrong<<<1, 1, 0, stream>>>(hang_ns);
+  return (int)cudaGetLastError();
+}

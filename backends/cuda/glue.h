@@ -38,6 +38,9 @@ typedef struct oct_glue_dummy {
 } oct_glue_dummy;
 int oct_glue_make_dummy(struct CUstream_st *stream, const oct_glue_dummy *call);
 
+/* For tests: a kernel that writes where no memory is, or with hang_ns > 0 does nothing for so long.
+ */
+int oct_glue_fault(struct CUstream_st *stream, int64_t hang_ns);
 /* out[n] = sum of x[r][n] over n_ranks arrays (at most OCT_CUDA_PEERS_MAX), in their order; out is
  * none of them. */
 int oct_glue_sum(struct CUstream_st *stream, oct_cuda_type type, const void *const *x,

@@ -181,10 +181,11 @@ check_deadline(oct_cuda_instance *in, const oct_cuda_flight *f, oct_time now) {
 static gboolean
 has_ended(oct_cuda_instance *in, const oct_cuda_flight *f) {
   guint32 at = (guint32)(f->number % in->room);
+  gboolean all = TRUE;
+  /* Every one is asked: the first may wait for another that has failed. */
   for (guint32 r = 0; r < in->group.n_ranks; r++)
-    if (!oct_cuda_stepper_has_ended(in->steppers[r], at))
-      return FALSE;
-  return TRUE;
+    all &= oct_cuda_stepper_has_ended(in->steppers[r], at);
+  return all;
 }
 
 static void

@@ -391,6 +391,16 @@ run(oct_cuda_stepper *s, const oct_cuda_plan *plan, const oct_cuda_domain_plan *
   return s->rank.is_last || oct_cuda_mail_send(s->options.mail, s, number, at, in->batch.n_tokens);
 }
 
+/* What the options ask for, so that a test sees what comes of it. */
+static gboolean
+go_wrong(oct_cuda_stepper *s, guint64 number) {
+  const oct_cuda_options *o = s->rank.group->options;
+  if (o->fault_step != number || o->fault_rank != s->rank.index)
+    return TRUE;
+  gint64 hang_ns = o->fault_hang ? 2 * o->deadline_ns : 0;
+  return oct_cuda_note(&s->rank, oct_glue_fault(s->rank.compute, hang_ns), "a fault");
+}
+
 gboolean
 oct_cuda_stepper_begin(oct_cuda_stepper *s, const oct_cuda_plan *plan, guint32 at) {
   const oct_cuda_domain_plan *d = &plan->domains[s->rank.domain];
@@ -402,6 +412,8 @@ oct_cuda_stepper_begin(oct_cuda_stepper *s, const oct_cuda_plan *plan, guint32 a
       !send_head(s, d, p, in))
     return FALSE;
   set_batch(s, d, in);
+  if (!go_wrong(s, plan->step->number))
+    return FALSE;
   return (d->n_tokens == 0 || run(s, plan, d, at, in)) && !s->rank.failed;
 }
 

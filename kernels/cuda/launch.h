@@ -589,7 +589,8 @@ int oct_cuda_accept_tokens(const oct_cuda_queue *queue, const oct_cuda_accept *c
  * buffer of buffer_bytes, the first 2 * OCT_CUDA_PACKET_BYTES of it zeroed once before the first
  * use; signals[r]: its OCT_CUDA_SIGNAL_BYTES, zeroed likewise. Every rank makes the same calls in
  * the same order; a graph may replay them. A rank that never comes makes the others wait for
- * timeout_cycles, then they set *failed (host-visible) to 1 and go on with wrong sums. */
+ * timeout_cycles, then they set *failed (host-visible) to 1 and go on with wrong sums; so they do
+ * when the host sets it. */
 #define OCT_CUDA_SIGNAL_BYTES 65536
 #define OCT_CUDA_PACKET_BYTES ((size_t)1 << 20)
 typedef struct oct_cuda_peers {

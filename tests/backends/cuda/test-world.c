@@ -1,13 +1,16 @@
 /* What a cuda world says where it cannot be, and the parts that need no GPU: how ranks meet, which
- * GPU a device is, what the machine does not tell. With a GPU: waits that outlast their deadline.
+ * GPU a device is, what the machine does not tell. With a GPU: waits that outlast their deadline,
+ * and devices and workers that fail in the middle of a step.
  */
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
 
 #include "backends/cuda/group.h"
 #include "backends/cuda/numa.h"
 #include "backends/cuda/nvml.h"
 #include "backends/registry.h"
+#include "backends/remote/remote.h"
 #include "tests/contract/fixture.h"
 
 static void
@@ -29,7 +32,7 @@ static void
 wrong_options_are_refused(void) {
   static const char *const wrong[] = {
       "cuda:devices=65",    "cuda:dtype=float16", "cuda:fixed_order=2", "cuda:deadline_ns=0",
-      "cuda:format=pickle", "cuda:overlap=-1",    "cuda:threads=4"};
+      "cuda:format=pickle", "cuda:overlap=-1",    "cuda:threads=4",     "cuda:fault_hang=2"};
   for (gsize i = 0; i < G_N_ELEMENTS(wrong); i++) {
     g_autoptr(GError) error = NULL;
     oct_world *world = oct_backend_world_new(wrong[i], &error);
@@ -247,12 +250,141 @@ a_worker_ends_with_its_lost_instance(void) {
   oct_world_free(world);
 }
 
+/* ---------------------------------------------------------------- failing devices */
+
+typedef struct failure {
+  guint32 tensor, times; /* instances, one after another */
+  gboolean kill;         /* the worker, in step 3 */
+  double told_s[4];      /* from the step's submission to its fault */
+  double opened_s[4];    /* the next one, from the fault on */
+  char message[96];
+} failure;
+
+static void
+submit_token(oct_world *world, guint32 instance, guint64 number, guint32 token) {
+  g_autoptr(GError) error = NULL;
+  g_autoptr(oct_step_builder) builder = oct_step_builder_new();
+  oct_step_begin(builder, number, 1);
+  if (number == 1) {
+    oct_step_add_open(builder)->prompt_tokens = 1;
+    *oct_step_add_change(builder) = (oct_page_change){0};
+  }
+  oct_slice *s = oct_step_add_slice(builder);
+  s->source = number == 1 ? OCT_SOURCE_IDS : OCT_SOURCE_DEVICE;
+  s->sample = OCT_SAMPLE_LAST;
+  s->n_tokens = 1;
+  s->position = (guint32)number - 1;
+  if (number == 1)
+    s->tokens = oct_step_add_tokens(builder, &token, 1, NULL);
+  oct_submit answer = oct_world_submit(world, instance, oct_step_end(builder), &error);
+  g_assert_no_error(error);
+  g_assert_cmpint(answer, ==, OCT_SUBMIT_OK);
+}
+
+/* Steps until one is lost: the world says so, once, with what happened; then another instance. */
+static int
+run_into_a_fault(oct_world *world, void *arg) {
+  failure *f = arg;
+  static const guint16 devices[] = {0, 1};
+  oct_parallel parallel = OCT_PARALLEL_DEFAULT;
+  parallel.tensor = f->tensor;
+  for (guint32 i = 0; i < f->times; i++) {
+    g_autoptr(GError) error = NULL;
+    oct_instance_config config = fixture_config(fixture_dense(), parallel);
+    oct_event event;
+    guint32 instance;
+    config.devices = devices;
+    config.check_tags = FALSE;
+    gint64 began = g_get_monotonic_time();
+    g_assert_true(oct_world_open(world, &config, &instance, &error));
+    next(world, &event);
+    f->opened_s[i] = (double)(g_get_monotonic_time() - began) * 1e-6;
+    g_assert_cmpint(event.kind, ==, OCT_EVENT_OPENED);
+    for (guint64 number = 1; event.kind != OCT_EVENT_FAULT; number++) {
+      g_assert_cmpuint(number, <=, 3);
+      began = g_get_monotonic_time();
+      submit_token(world, instance, number, 3);
+      if (f->kill && number == 3)
+        g_assert_cmpint(kill(oct_remote_worker(world), SIGKILL), ==, 0);
+      next(world, &event);
+    }
+    f->told_s[i] = (double)(g_get_monotonic_time() - began) * 1e-6;
+    g_assert_cmpint(event.fault->severity, ==, OCT_SEVERITY_INSTANCE);
+    g_strlcpy(f->message, event.fault->message, sizeof f->message);
+    g_test_message("told after %.4f s: %s; opened in %.2f s", f->told_s[i], f->message,
+                   f->opened_s[i]);
+    oct_world_close(world, instance);
+  }
+  return 0;
+}
+
+/* FALSE: skipped. */
+static gboolean
+fail(const char *text, failure *f) {
+  g_autoptr(GError) error = NULL;
+  oct_world *world = oct_backend_world_new(text, &error);
+  if (world == NULL) {
+    g_test_skip(error->message);
+    return FALSE;
+  }
+  (void)oct_world_run(world, run_into_a_fault, f);
+  oct_world_free(world);
+  return TRUE;
+}
+
+static void
+an_illegal_access_is_told_at_once(void) {
+  failure f = {.tensor = 1, .times = 2};
+  if (!fail("remote@cuda:exit_on_loss=1,fault_step=3", &f))
+    return;
+  g_assert_nonnull(strstr(f.message, "illegal memory access"));
+  g_assert_cmpfloat(f.told_s[0], <, 2);
+}
+
+/* The first rank waits for the second, which is lost. */
+static void
+the_other_ranks_do_not_wait_for_a_lost_one(void) {
+  failure f = {.tensor = 2, .times = 2};
+  if (!fail("remote@cuda:exit_on_loss=1,fault_step=3,fault_rank=1,devices=2", &f))
+    return;
+  g_assert_nonnull(strstr(f.message, "illegal memory access"));
+  g_assert_cmpfloat(f.told_s[0], <, 2);
+}
+
+static void
+a_device_that_hangs_is_told_at_the_deadline(void) {
+  failure f = {.tensor = 2, .times = 2};
+  if (!fail("remote@cuda:exit_on_loss=1,fault_step=3,fault_rank=1,fault_hang=1,devices=2,"
+            "deadline_ns=2000000000",
+            &f))
+    return;
+  g_assert_nonnull(strstr(f.message, "takes longer than"));
+  g_assert_cmpfloat(f.told_s[0], >=, 1.5);
+  g_assert_cmpfloat(f.told_s[0], <, 6);
+}
+
+static void
+a_killed_worker_is_told_at_once(void) {
+  failure f = {.tensor = 1, .times = 3, .kill = TRUE};
+  if (!fail("remote@cuda:fault_step=3,fault_hang=1,deadline_ns=20000000000", &f))
+    return;
+  g_assert_nonnull(strstr(f.message, "worker"));
+  g_assert_cmpfloat(f.told_s[0], <, 2);
+}
+
 int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
   /* The first: a process that has used a GPU cannot start another that does. */
   g_test_add_func("/cuda/world/a-worker-ends-with-its-lost-instance",
                   a_worker_ends_with_its_lost_instance);
+  g_test_add_func("/cuda/world/a-killed-worker-is-told-at-once", a_killed_worker_is_told_at_once);
+  g_test_add_func("/cuda/world/an-illegal-access-is-told-at-once",
+                  an_illegal_access_is_told_at_once);
+  g_test_add_func("/cuda/world/the-other-ranks-do-not-wait-for-a-lost-one",
+                  the_other_ranks_do_not_wait_for_a_lost_one);
+  g_test_add_func("/cuda/world/a-device-that-hangs-is-told-at-the-deadline",
+                  a_device_that_hangs_is_told_at_the_deadline);
   g_test_add_func("/cuda/world/where-it-cannot-be-it-says-why", where_it_cannot_be_it_says_why);
   g_test_add_func("/cuda/world/wrong-options-are-refused", wrong_options_are_refused);
   g_test_add_func("/cuda/world/ranks-meet-before-any-goes-on", ranks_meet_before_any_goes_on);
