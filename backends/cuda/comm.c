@@ -11,7 +11,7 @@
 #define EXCHANGE_BYTES ((gsize)8 << 20)
 #define TIMEOUT_CYCLES ((guint64)20 * 1000 * 1000 * 1000) /* some 10 s of a GPU's clock */
 
-/* One tensor group. */
+/* Ranks that meet: a tensor group, or those with the same place in the groups of all domains. */
 typedef struct ring {
   oct_cuda_meeting meeting;
   ncclUniqueId id;
@@ -26,7 +26,9 @@ typedef struct ring {
 
 struct oct_cuda_circle {
   oct_cuda_group *group;
-  ring *rings; /* [stages x domains] */
+  gboolean across; /* domains */
+  guint32 n;       /* ranks of a ring */
+  ring *rings;
   guint32 n_rings;
   pthread_mutex_t lock;
   ncclComm_t *comms; /* [ranks] */
@@ -36,7 +38,8 @@ struct oct_cuda_comm {
   oct_cuda_rank *rank;
   oct_cuda_circle *circle;
   ring *ring;
-  guint32 n;
+  guint32 n, member;     /* of the ring; this rank's place in it */
+  guint32 first, stride; /* rank of member 0, and from one to the next */
   const oct_nccl *nccl;
   ncclComm_t comm;
   gboolean has_peers;
@@ -49,13 +52,15 @@ struct oct_cuda_comm {
 /* ---------------------------------------------------------------- circles */
 
 oct_cuda_circle *
-oct_cuda_circle_new(oct_cuda_group *group) {
+oct_cuda_circle_new(oct_cuda_group *group, gboolean across) {
   oct_cuda_circle *c = g_new0(oct_cuda_circle, 1);
   c->group = group;
-  c->n_rings = group->n_ranks / group->n_tensor;
+  c->across = across;
+  c->n = across ? group->n_domains : group->n_tensor;
+  c->n_rings = group->n_ranks / c->n;
   c->rings = g_new0(ring, c->n_rings);
   for (guint32 i = 0; i < c->n_rings; i++)
-    c->rings[i].meeting.n = group->n_tensor;
+    c->rings[i].meeting.n = c->n;
   c->comms = g_new0(ncclComm_t, group->n_ranks);
   pthread_mutex_init(&c->lock, NULL);
   return c;
@@ -82,7 +87,7 @@ oct_cuda_circle_abort(oct_cuda_circle *c) {
     }
   /* Kernels that wait for a peer see it and go. */
   for (guint32 i = 0; i < c->n_rings; i++)
-    for (guint32 k = 0; k < c->group->n_tensor; k++)
+    for (guint32 k = 0; k < c->n; k++)
       if (c->rings[i].failed[k] != NULL)
         __atomic_store_n(c->rings[i].failed[k], 1, __ATOMIC_RELEASE);
   pthread_mutex_unlock(&c->lock);
@@ -120,7 +125,7 @@ join_nccl(oct_cuda_comm *c) {
     oct_cuda_fail(c->rank, error->message);
     return FALSE;
   }
-  if (c->rank->tensor == 0) {
+  if (c->member == 0) {
     if (!c->rank->group->options->nvls)
       (void)g_setenv("NCCL_NVLS_ENABLE", "0", TRUE);
     c->ring->has_id = c->nccl->ncclGetUniqueId(&c->ring->id) == ncclSuccess;
@@ -133,8 +138,8 @@ join_nccl(oct_cuda_comm *c) {
   }
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  ncclResult_t result = c->nccl->ncclCommInitRankConfig(&c->comm, (int)c->n, c->ring->id,
-                                                        (int)c->rank->tensor, &config);
+  ncclResult_t result =
+      c->nccl->ncclCommInitRankConfig(&c->comm, (int)c->n, c->ring->id, (int)c->member, &config);
   if (!settle(c, result, "joining"))
     return FALSE;
   pthread_mutex_lock(&c->circle->lock);
@@ -149,11 +154,10 @@ join_nccl(oct_cuda_comm *c) {
 static gboolean
 all_reach(const oct_cuda_comm *c) {
   const oct_cuda_group *g = c->rank->group;
-  guint32 first = c->rank->index - c->rank->tensor;
   for (guint32 a = 0; a < c->n; a++)
     for (guint32 b = 0; b < c->n; b++) {
-      int can = 0, from = (int)oct_cuda_group_gpu(g, g->config->devices[first + a]),
-          to = (int)oct_cuda_group_gpu(g, g->config->devices[first + b]);
+      int can = 0, from = (int)oct_cuda_group_gpu(g, g->config->devices[c->first + a * c->stride]),
+          to = (int)oct_cuda_group_gpu(g, g->config->devices[c->first + b * c->stride]);
       if (a != b && (cudaDeviceCanAccessPeer(&can, from, to) != cudaSuccess || !can))
         return FALSE;
     }
@@ -163,17 +167,17 @@ all_reach(const oct_cuda_comm *c) {
 static gboolean
 join_peers(oct_cuda_comm *c) {
   oct_cuda_rank *r = c->rank;
-  c->ring->buffers[r->tensor] = oct_cuda_alloc(r, EXCHANGE_BYTES, "buffers of sums");
-  c->ring->signals[r->tensor] = oct_cuda_alloc(r, OCT_CUDA_SIGNAL_BYTES, "signals of sums");
+  c->ring->buffers[c->member] = oct_cuda_alloc(r, EXCHANGE_BYTES, "buffers of sums");
+  c->ring->signals[c->member] = oct_cuda_alloc(r, OCT_CUDA_SIGNAL_BYTES, "signals of sums");
   c->failed = oct_cuda_alloc_pinned(r, sizeof *c->failed, "signals of sums");
   if (r->failed)
     return FALSE;
   pthread_mutex_lock(&c->circle->lock);
-  c->ring->failed[r->tensor] = c->failed;
+  c->ring->failed[c->member] = c->failed;
   pthread_mutex_unlock(&c->circle->lock);
   if (!oct_cuda_group_meet_some(r->group, &c->ring->meeting))
     return FALSE;
-  c->peers = (oct_cuda_peers){.rank = r->tensor,
+  c->peers = (oct_cuda_peers){.rank = c->member,
                               .n = c->n,
                               .buffer_bytes = EXCHANGE_BYTES,
                               .failed = c->failed,
@@ -190,9 +194,22 @@ static gboolean
 join_shared(oct_cuda_comm *c, gsize elements) {
   oct_cuda_rank *r = c->rank;
   c->sum = oct_cuda_alloc(r, elements * oct_cuda_type_bytes(oct_cuda_rank_type(r)), "sums");
-  c->ring->written[r->tensor] = oct_cuda_event_new(r);
-  c->ring->taken[r->tensor] = oct_cuda_event_new(r);
+  c->ring->written[c->member] = oct_cuda_event_new(r);
+  c->ring->taken[c->member] = oct_cuda_event_new(r);
   return !r->failed && oct_cuda_group_meet_some(r->group, &c->ring->meeting);
+}
+
+/* Rank (stage, domain, tensor) in its ring. */
+static void
+place(oct_cuda_comm *c) {
+  const oct_cuda_rank *r = c->rank;
+  guint32 stage = r->stage * r->group->n_domains * r->group->n_tensor;
+  gboolean across = c->circle->across;
+  c->n = c->circle->n;
+  c->member = across ? r->domain : r->tensor;
+  c->stride = across ? r->group->n_tensor : 1;
+  c->first = r->index - c->member * c->stride;
+  c->ring = &c->circle->rings[across ? stage / c->n + r->tensor : r->index / c->n];
 }
 
 oct_cuda_comm *
@@ -201,14 +218,13 @@ oct_cuda_comm_new(oct_cuda_rank *r, oct_cuda_circle *circle, gsize sum_elements,
   oct_cuda_comm *c = g_new0(oct_cuda_comm, 1);
   c->rank = r;
   c->circle = circle;
-  c->ring = &circle->rings[r->index / r->group->n_tensor];
-  c->n = r->group->n_tensor;
+  place(c);
   gboolean fine = c->n == 1;
   if (c->n > 1 && r->group->shared_gpus) {
     fine = join_shared(c, sum_elements);
   } else if (c->n > 1) {
     c->gathered = oct_cuda_alloc(r, gathered_elements * sizeof(float), "gathered logits");
-    fine = c->gathered != NULL && join_nccl(c) && join_peers(c);
+    fine = c->gathered != NULL && join_nccl(c) && (circle->across || join_peers(c));
   }
   if (!fine)
     g_clear_pointer(&c, oct_cuda_comm_free);
@@ -224,12 +240,12 @@ oct_cuda_comm_free(oct_cuda_comm *c) {
   if (*mine != NULL)
     (void)c->nccl->ncclCommAbort(*mine);
   *mine = NULL;
-  c->ring->failed[c->rank->tensor] = NULL;
+  c->ring->failed[c->member] = NULL;
   pthread_mutex_unlock(&c->circle->lock);
-  if (c->ring->written[c->rank->tensor] != NULL)
-    (void)cudaEventDestroy(c->ring->written[c->rank->tensor]);
-  if (c->ring->taken[c->rank->tensor] != NULL)
-    (void)cudaEventDestroy(c->ring->taken[c->rank->tensor]);
+  if (c->ring->written[c->member] != NULL)
+    (void)cudaEventDestroy(c->ring->written[c->member]);
+  if (c->ring->taken[c->member] != NULL)
+    (void)cudaEventDestroy(c->ring->taken[c->member]);
   g_free(c);
 }
 
@@ -249,8 +265,8 @@ oct_cuda_comm_has_graphs(const oct_cuda_comm *c) {
 static gboolean
 begin_shared(oct_cuda_comm *c, const void *x) {
   oct_cuda_rank *r = c->rank;
-  c->ring->sources[r->tensor] = x;
-  if (!oct_cuda_note(r, cudaEventRecord(c->ring->written[r->tensor], r->compute), "an event") ||
+  c->ring->sources[c->member] = x;
+  if (!oct_cuda_note(r, cudaEventRecord(c->ring->written[c->member], r->compute), "an event") ||
       !oct_cuda_group_meet_some(r->group, &c->ring->meeting))
     return FALSE;
   for (guint32 i = 0; i < c->n; i++)
@@ -262,7 +278,7 @@ begin_shared(oct_cuda_comm *c, const void *x) {
 static gboolean
 end_shared(oct_cuda_comm *c) {
   oct_cuda_rank *r = c->rank;
-  if (!oct_cuda_note(r, cudaEventRecord(c->ring->taken[r->tensor], r->compute), "an event") ||
+  if (!oct_cuda_note(r, cudaEventRecord(c->ring->taken[c->member], r->compute), "an event") ||
       !oct_cuda_group_meet_some(r->group, &c->ring->meeting))
     return FALSE;
   for (guint32 i = 0; i < c->n; i++)
@@ -378,4 +394,42 @@ oct_cuda_comm_gather(oct_cuda_comm *c, const float *x, guint32 n, guint32 width,
     if (!place_columns(c, c->gathered + i * each, n, width, i, out))
       return FALSE;
   return TRUE;
+}
+
+gboolean
+oct_cuda_comm_gather_runs(oct_cuda_comm *c, const void *x, gsize bytes, void *out) {
+  oct_cuda_rank *r = c->rank;
+  if (!r->group->shared_gpus)
+    return settle(c, c->nccl->ncclAllGather(x, out, bytes, ncclInt8, c->comm, r->compute),
+                  "gathering");
+  if (!begin_shared(c, x))
+    return FALSE;
+  for (guint32 i = 0; i < c->n; i++)
+    if (!oct_cuda_note(r,
+                       cudaMemcpyAsync((guint8 *)out + i * bytes, c->ring->sources[i], bytes,
+                                       cudaMemcpyDefault, r->compute),
+                       "gathered rows"))
+      return FALSE;
+  return end_shared(c);
+}
+
+gboolean
+oct_cuda_comm_scatter_sums(oct_cuda_comm *c, const void *x, gsize elements, void *out) {
+  oct_cuda_rank *r = c->rank;
+  oct_cuda_type type = oct_cuda_rank_type(r);
+  const void *parts[OCT_CUDA_PEERS_MAX];
+  if (!r->group->shared_gpus)
+    return settle(c,
+                  c->nccl->ncclReduceScatter(x, out, elements,
+                                             type == OCT_CUDA_F32 ? ncclFloat32 : ncclBfloat16,
+                                             ncclSum, c->comm, r->compute),
+                  "scattered sums");
+  if (!begin_shared(c, x))
+    return FALSE;
+  for (guint32 i = 0; i < c->n; i++)
+    parts[i] =
+        (const guint8 *)c->ring->sources[i] + c->member * elements * oct_cuda_type_bytes(type);
+  return oct_cuda_note(r, oct_glue_sum(r->compute, type, parts, c->n, elements, out),
+                       "scattered sums") &&
+         end_shared(c);
 }

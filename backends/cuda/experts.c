@@ -1,4 +1,6 @@
-/* Feed-forwards: dense, and with experts, whose token-expert pairs are sorted by expert. */
+/* Feed-forwards: dense, and with experts, whose token-expert pairs are sorted by expert. Where the
+ * KV domains share the experts out, each rank takes the tokens of all domains and gives back every
+ * domain's sums over its own experts. */
 #include "backends/arithmetic.h"
 #include "backends/cuda/forward-internal.h"
 
@@ -30,58 +32,67 @@ oct_cuda_forward_dense(oct_cuda_forward *f, const oct_cuda_ffn *ffn) {
 
 /* ---------------------------------------------------------------- experts */
 
+/* Rows that experts take: this domain's, or those of all. */
+typedef struct rows {
+  guint32 n;
+  const void *x;
+  const guint32 *seq; /* OCT_CUDA_NONE: padding */
+} rows;
+
 static void
-route(oct_cuda_forward *f, const oct_cuda_layer *l) {
+route(oct_cuda_forward *f, const oct_cuda_layer *l, const rows *in) {
   const oct_cuda_product router = {.weight = &l->router,
                                    .bias = l->router_bias,
-                                   .x = f->room.normed,
+                                   .x = in->x,
                                    .x_stride = l->router.columns,
                                    .y = f->room.router,
                                    .y_stride = l->router.rows,
                                    .y_type = OCT_CUDA_F32};
-  oct_cuda_forward_multiply(f, &router, f->m);
+  oct_cuda_forward_multiply(f, &router, in->n);
   const oct_cuda_route call = {
       .routing = oct_arithmetic_routing(f->model->spec, l->ffn_spec, l->score_bias),
-      .n = f->m,
+      .n = in->n,
       .logits = f->room.router,
-      .token_seq = f->pass->batch->token_seq,
+      .token_seq = in->seq,
       .experts = f->room.experts,
       .weights = f->room.weights};
   note(f, oct_cuda_route_tokens(&f->rank->queue, &call), "routing");
 }
 
 static oct_cuda_pairs
-sort_pairs(oct_cuda_forward *f, const oct_cuda_layer *l) {
+sort_pairs(oct_cuda_forward *f, const oct_cuda_layer *l, const rows *in) {
   gsize layer = l->index - f->rank->first_layer;
-  const oct_cuda_pairs pairs = {
-      .n = f->m,
-      .top_k = l->ffn_spec->top_k,
-      .n_experts = l->ffn_spec->n_experts,
-      .first_expert = l->first_expert,
-      .n_local = l->n_experts,
-      .experts = f->room.experts,
-      .starts = f->room.starts,
-      .pair_of = f->room.pair_of,
-      .row_of = f->room.row_of,
-      .counts = f->room.counts != NULL ? f->room.counts + layer * f->most_experts : NULL};
+  /* All domains' tokens are the same ones everywhere: the first counts them. */
+  gboolean counts = f->room.counts != NULL && (f->n_join == 1 || f->rank->domain == 0);
+  const oct_cuda_pairs pairs = {.n = in->n,
+                                .top_k = l->ffn_spec->top_k,
+                                .n_experts = l->ffn_spec->n_experts,
+                                .first_expert = l->first_expert,
+                                .n_local = l->n_experts,
+                                .experts = f->room.experts,
+                                .starts = f->room.starts,
+                                .pair_of = f->room.pair_of,
+                                .row_of = f->room.row_of,
+                                .counts = counts ? f->room.counts + layer * f->most_experts : NULL};
   note(f, oct_cuda_sort_pairs(&f->rank->queue, &pairs), "pairs of tokens and experts");
   return pairs;
 }
 
 static void
-multiply_experts(oct_cuda_forward *f, const oct_cuda_layer *l, const oct_cuda_pairs *pairs) {
+multiply_experts(oct_cuda_forward *f, const oct_cuda_layer *l, const oct_cuda_pairs *pairs,
+                 const void *x) {
   guint32 hidden = f->model->spec->hidden, inner = l->experts.inner;
   oct_cuda_expert_matmul call = {.type = f->type,
                                  .weight = l->experts.gate_up,
                                  .pairs = pairs,
                                  .gather = true,
                                  .bias = l->gate_up_bias,
-                                 .x = f->room.normed,
+                                 .x = x,
                                  .x_stride = hidden,
                                  .y = f->room.both,
                                  .y_stride = 2 * (gsize)inner};
   note(f, oct_cuda_expert_multiply(&f->rank->queue, &call), "experts");
-  activate(f, f->m * pairs->top_k, inner, pairs->starts + pairs->n_local);
+  activate(f, pairs->n * pairs->top_k, inner, pairs->starts + pairs->n_local);
   call.weight = l->experts.down;
   call.gather = false;
   call.bias = l->down_bias;
@@ -90,6 +101,57 @@ multiply_experts(oct_cuda_forward *f, const oct_cuda_layer *l, const oct_cuda_pa
   call.y = f->room.pair_y;
   call.y_stride = hidden;
   note(f, oct_cuda_expert_multiply(&f->rank->queue, &call), "experts");
+}
+
+/* out[rows, hidden] (+)= what this rank's experts give. */
+static void
+run_experts(oct_cuda_forward *f, const oct_cuda_layer *l, const rows *in, void *out, gboolean add) {
+  guint32 hidden = f->model->spec->hidden;
+  route(f, l, in);
+  oct_cuda_pairs pairs = sort_pairs(f, l, in);
+  multiply_experts(f, l, &pairs, in->x);
+  const oct_cuda_combine combine = {.type = f->type,
+                                    .out_type = f->type,
+                                    .pairs = &pairs,
+                                    .weights = f->room.weights,
+                                    .width = hidden,
+                                    .y = f->room.pair_y,
+                                    .y_stride = hidden,
+                                    .add = add,
+                                    .out = out,
+                                    .out_stride = hidden};
+  note(f, oct_cuda_combine_pairs(&f->rank->queue, &combine), "experts");
+}
+
+/* ---------------------------------------------------------------- all domains' tokens */
+
+void
+oct_cuda_forward_join(oct_cuda_forward *f) {
+  (void)oct_cuda_comm_gather_runs(f->options.across, f->pass->batch->token_seq,
+                                  f->m * sizeof(guint32), f->room.joint_seq);
+}
+
+static void
+run_joint(oct_cuda_forward *f, const oct_cuda_layer *l, gboolean add) {
+  gsize size = (gsize)f->m * f->model->spec->hidden, element = oct_cuda_type_bytes(f->type);
+  const rows all = {f->m * f->n_join, f->room.joint_x, f->room.joint_seq};
+  if (!oct_cuda_comm_gather_runs(f->options.across, f->room.normed, size * element,
+                                 f->room.joint_x))
+    return;
+  run_experts(f, l, &all, f->room.joint_y, FALSE);
+  /* Rows of pairs are read by now. */
+  void *mine = add ? f->room.pair_y : f->room.y;
+  if (!oct_cuda_comm_scatter_sums(f->options.across, f->room.joint_y, size, mine) || !add)
+    return;
+  const oct_cuda_add sum = {.type = f->type,
+                            .y_type = f->type,
+                            .n = f->m,
+                            .width = f->model->spec->hidden,
+                            .x = mine,
+                            .x_stride = f->model->spec->hidden,
+                            .y = f->room.y,
+                            .y_stride = f->model->spec->hidden};
+  note(f, oct_cuda_add_rows(&f->rank->queue, &sum), "experts");
 }
 
 /* qwen2-moe: a sigmoid of one product scales what the shared expert gives. */
@@ -123,24 +185,14 @@ scale_shared(oct_cuda_forward *f, const oct_cuda_layer *l) {
 
 void
 oct_cuda_forward_experts(oct_cuda_forward *f, const oct_cuda_layer *l) {
-  guint32 hidden = f->model->spec->hidden;
+  const rows own = {f->m, f->room.normed, f->pass->batch->token_seq};
   gboolean shared = l->ffn_spec->shared_intermediate > 0;
   if (shared)
     oct_cuda_forward_dense(f, &l->shared);
   if (l->shared_switch.rows > 0)
     scale_shared(f, l);
-  route(f, l);
-  oct_cuda_pairs pairs = sort_pairs(f, l);
-  multiply_experts(f, l, &pairs);
-  const oct_cuda_combine combine = {.type = f->type,
-                                    .out_type = f->type,
-                                    .pairs = &pairs,
-                                    .weights = f->room.weights,
-                                    .width = hidden,
-                                    .y = f->room.pair_y,
-                                    .y_stride = hidden,
-                                    .add = shared,
-                                    .out = f->room.y,
-                                    .out_stride = hidden};
-  note(f, oct_cuda_combine_pairs(&f->rank->queue, &combine), "experts");
+  if (f->n_join > 1)
+    run_joint(f, l, shared);
+  else
+    run_experts(f, l, &own, f->room.y, shared);
 }

@@ -23,7 +23,9 @@ typedef struct oct_cuda_room {
   float *shared_switch; /* [tokens] */
   guint32 *experts, *starts, *pair_of, *row_of; /* [pairs], [experts + 1], [pairs], [pairs] */
   void *pair_y;                                 /* [pairs, hidden] */
-  guint32 *counts;                              /* [layers, experts] */
+  void *joint_x, *joint_y; /* [domains x tokens, hidden]; NULL unless domains are joint */
+  guint32 *joint_seq;      /* [domains x tokens] */
+  guint32 *counts;         /* [layers, experts] */
   void *workspace;
   gsize workspace_bytes;
   void *picked;         /* [logit rows, hidden] */
@@ -40,7 +42,8 @@ struct oct_cuda_forward {
   gsize logits_stride;
   /* The pass that is being enqueued. */
   const oct_cuda_pass *pass;
-  guint32 m; /* its tokens */
+  guint32 m;      /* its tokens */
+  guint32 n_join; /* domains whose tokens experts take together */
 };
 
 /* y[m, rows] of x[m, columns]; strides in elements. Notes what fails. */
@@ -61,6 +64,8 @@ void oct_cuda_forward_project(oct_cuda_forward *f, const oct_cuda_matrix *weight
 void oct_cuda_forward_attention(oct_cuda_forward *f, const oct_cuda_layer *l);
 void oct_cuda_forward_latent(oct_cuda_forward *f, const oct_cuda_layer *l);
 void oct_cuda_forward_delta(oct_cuda_forward *f, const oct_cuda_layer *l);
+/* Which rows of all domains are padding: before the first experts of a pass. */
+void oct_cuda_forward_join(oct_cuda_forward *f);
 /* Bytes of workspace that attention needs at most. */
 gsize oct_cuda_forward_attention_workspace(oct_cuda_forward *f);
 /* Feed-forward likewise. */

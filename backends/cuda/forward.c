@@ -104,6 +104,8 @@ oct_cuda_forward_run(oct_cuda_forward *f, const oct_cuda_pass *pass) {
                         (gsize)f->rank->n_layers * f->most_experts * sizeof *f->room.counts,
                         f->rank->compute),
         "expert counts");
+  if (f->n_join > 1)
+    oct_cuda_forward_join(f);
   if (f->rank->is_first)
     embed(f);
   first_norm(f);
@@ -197,8 +199,13 @@ take(oct_cuda_forward *f, gsize rows, gsize elements, gsize bytes) {
 static void
 make_expert_room(oct_cuda_forward *f, const widths *w) {
   oct_cuda_room *r = &f->room;
-  gsize tokens = f->options.max_tokens, pairs = tokens * w->top_k,
-        element = oct_cuda_type_bytes(f->type);
+  gsize tokens = (gsize)f->options.max_tokens * f->n_join, pairs = tokens * w->top_k,
+        element = oct_cuda_type_bytes(f->type), hidden = f->model->spec->hidden;
+  if (f->n_join > 1) {
+    r->joint_x = take(f, tokens, hidden, element);
+    r->joint_y = take(f, tokens, hidden, element);
+    r->joint_seq = take(f, tokens, 1, sizeof *r->joint_seq);
+  }
   r->router = take(f, tokens, w->experts, sizeof *r->router);
   r->weights = take(f, pairs, 1, sizeof *r->weights);
   r->shared_switch = take(f, tokens, 1, sizeof *r->shared_switch);
@@ -206,7 +213,7 @@ make_expert_room(oct_cuda_forward *f, const widths *w) {
   r->starts = take(f, w->experts + 1, 1, sizeof *r->starts);
   r->pair_of = take(f, pairs, 1, sizeof *r->pair_of);
   r->row_of = take(f, pairs, 1, sizeof *r->row_of);
-  r->pair_y = take(f, pairs, f->model->spec->hidden, element);
+  r->pair_y = take(f, pairs, hidden, element);
   f->most_experts = (guint32)w->experts;
   if (f->options.count_experts)
     r->counts = take(f, f->rank->n_layers, w->experts, sizeof *r->counts);
@@ -227,7 +234,7 @@ make_room(oct_cuda_forward *f) {
   r->gate = take(f, tokens, w.gate, element);
   r->beta = take(f, tokens, w.beta, element);
   r->mixed = take(f, tokens, w.mixed, element);
-  gsize inner = MAX(tokens * w.inner, tokens * w.top_k * w.pair_inner);
+  gsize inner = MAX(tokens * w.inner, tokens * f->n_join * w.top_k * w.pair_inner);
   r->both = take(f, inner, 2, element);
   r->inner = take(f, inner, 1, element);
   if (w.experts > 0)
@@ -251,6 +258,7 @@ oct_cuda_forward_new(const oct_cuda_forward_options *options) {
   f->rank = options->rank;
   f->model = options->model;
   f->type = oct_cuda_rank_type(f->rank);
+  f->n_join = f->options.across != NULL ? f->rank->group->n_domains : 1;
   make_room(f);
   if (f->rank->failed)
     g_clear_pointer(&f, oct_cuda_forward_free);

@@ -7,12 +7,13 @@ oct_cuda_group_gpu(const oct_cuda_group *g, guint32 device) {
   return device % g->n_gpus;
 }
 
-/* Whether two ranks of one tensor group are on one GPU: NCCL and kernels that wait for each other
- * cannot serve them. */
+/* Whether two ranks that meet are on one GPU: NCCL and kernels that wait for each other cannot
+ * serve them. */
 static gboolean
 share_gpus(const oct_cuda_group *g) {
-  for (guint32 first = 0; first < g->n_ranks; first += g->n_tensor)
-    for (guint32 a = first; a < first + g->n_tensor; a++)
+  guint32 n = g->n_tensor * (g->joint ? g->n_domains : 1);
+  for (guint32 first = 0; first < g->n_ranks; first += n)
+    for (guint32 a = first; a < first + n; a++)
       for (guint32 b = first; b < a; b++)
         if (oct_cuda_group_gpu(g, g->config->devices[a]) ==
             oct_cuda_group_gpu(g, g->config->devices[b]))
@@ -31,6 +32,7 @@ oct_cuda_group_init(oct_cuda_group *g, const oct_instance_config *config,
   g->n_domains = config->parallel.data;
   g->n_tensor = config->parallel.tensor;
   g->n_gpus = n_gpus;
+  g->joint = config->parallel.expert_parallel && g->n_domains > 1;
   g->shared_gpus = share_gpus(g);
   g->device = OCT_NO_INDEX;
   pthread_mutex_init(&g->lock, NULL);

@@ -12,7 +12,8 @@ typedef struct oct_cuda_group {
   const oct_cuda_options *options;   /* borrowed */
   guint32 n_ranks, n_stages, n_domains, n_tensor;
   guint32 n_gpus;       /* of the machine */
-  gboolean shared_gpus; /* ranks of a tensor group share a GPU */
+  gboolean joint;       /* experts are whole, over the ranks of all domains */
+  gboolean shared_gpus; /* ranks of a tensor group share a GPU; of a stage, when joint */
   pthread_mutex_t lock;
   pthread_cond_t moved;
   guint32 n_waiting;

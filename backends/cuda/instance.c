@@ -158,6 +158,8 @@ lose(oct_cuda_instance *in) {
     in->fault.number = oct_cuda_instance_flight(in, 0)->number;
   g_strlcpy(in->fault.message, g->message, sizeof in->fault.message);
   oct_cuda_circle_abort(in->circle);
+  if (in->across != NULL)
+    oct_cuda_circle_abort(in->across);
   pthread_cond_broadcast(&in->work);
 }
 
@@ -271,7 +273,8 @@ oct_cuda_instance_new(struct oct_cuda_world *world, const oct_instance_config *c
   }
   in->transfers = g_ptr_array_new_with_free_func(free_transfer);
   oct_cuda_group_init(&in->group, &in->config, &world->options, world->n_gpus);
-  in->circle = oct_cuda_circle_new(&in->group);
+  in->circle = oct_cuda_circle_new(&in->group, FALSE);
+  in->across = in->group.joint ? oct_cuda_circle_new(&in->group, TRUE) : NULL;
   in->mail = oct_cuda_mail_new(&in->group, in->room);
   in->steppers = g_new0(oct_cuda_stepper *, n);
   in->workers = g_new0(oct_cuda_worker, n);
@@ -323,6 +326,7 @@ oct_cuda_instance_free(oct_cuda_instance *in) {
   }
   g_ptr_array_unref(in->transfers);
   oct_cuda_circle_free(in->circle);
+  oct_cuda_circle_free(in->across);
   oct_cuda_mail_free(in->mail);
   oct_cuda_source_close(&in->source);
   oct_cuda_slots_close(&in->slots);

@@ -55,6 +55,7 @@ typedef struct oct_cuda_worker {
   gboolean running;
   guint64 number;    /* of the last flight that it enqueued */
   guint32 transfers; /* of in->transfers that it has enqueued */
+  guint32 copied;    /* copies of the next one that it has */
 } oct_cuda_worker;
 
 struct oct_cuda_instance {
@@ -64,7 +65,7 @@ struct oct_cuda_instance {
   guint16 *devices;
   oct_capabilities capabilities;
   oct_cuda_group group;
-  oct_cuda_circle *circle;
+  oct_cuda_circle *circle, *across; /* across: domains; NULL: they do not meet */
   oct_cuda_mail *mail;
   oct_cuda_source source;
   oct_cuda_slots_state slots;

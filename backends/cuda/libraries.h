@@ -16,6 +16,7 @@
   X(ncclCommAbort)                                                                                 \
   X(ncclAllReduce)                                                                                 \
   X(ncclAllGather)                                                                                 \
+  X(ncclReduceScatter)                                                                             \
   X(ncclGetErrorString)
 
 #define OCT_LIBRARY_FIELD(name) __typeof__(&name) name;

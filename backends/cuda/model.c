@@ -51,8 +51,8 @@ oct_cuda_model_supports(const oct_instance_config *c, GError **error) {
     return FALSE;
   if (p->decode_context > 1)
     return refuse(error, "decode context parallelism is not done");
-  if (p->expert_parallel && p->data > 1)
-    return refuse(error, "expert parallelism over several KV domains is not done");
+  if (p->expert_parallel && p->data > OCT_CUDA_PEERS_MAX)
+    return refuse(error, "expert parallelism over more than 8 KV domains is not done");
   if (p->tensor > OCT_CUDA_PEERS_MAX)
     return refuse(error, "more than 8 ranks in a tensor group are not done");
   if (!is_page_size(c->block_size)) {

@@ -98,7 +98,8 @@ each_expert(const reader *r, oct_expert_use *to) {
         guint32 tokens = 0;
         for (guint32 d = 0; d < r->in->n_domains; d++) {
           const oct_cuda_output *o = r->in->outputs[stage * r->in->n_domains + d];
-          gboolean ran = o->counts != NULL && r->in->plan->domains[d].n_tokens > 0;
+          gboolean joint = c->parallel.expert_parallel && r->in->n_domains > 1;
+          gboolean ran = o->counts != NULL && (joint || r->in->plan->domains[d].n_tokens > 0);
           tokens += ran ? o->counts[(gsize)l * o->most_experts + e] : 0;
         }
         if (tokens > 0 && to != NULL)

@@ -179,11 +179,12 @@ fetch_all(oct_cuda_stepper *s, const oct_cuda_domain_plan *d, const oct_cuda_inp
           oct_cuda_place *p) {
   gsize n_counts;
   const guint32 *counts = oct_cuda_forward_counts(s->forward, &n_counts);
-  if (s->rank.tensor != 0 || d->n_tokens == 0)
+  gboolean joint = s->rank.group->joint; /* the first domain counts for all */
+  if (s->rank.tensor != 0 || (d->n_tokens == 0 && !joint))
     return TRUE;
   if (counts != NULL && !fetch(s, p->output.counts, counts, n_counts * sizeof *counts))
     return FALSE;
-  if (!s->rank.is_last)
+  if (!s->rank.is_last || d->n_tokens == 0)
     return TRUE;
   gsize entries = d->most_logprobs > 0 ? (gsize)d->n_rows * (1 + d->most_logprobs) : 0;
   return fetch(s, p->output.tokens, in->tokens, d->n_rows * sizeof(guint32)) &&

@@ -80,10 +80,15 @@ make_forward(oct_cuda_stepper *s) {
   s->comm = oct_cuda_comm_new(&s->rank, s->options.circle, (gsize)s->max_tokens * hidden, gathered);
   if (s->comm == NULL)
     return FALSE;
+  if (s->rank.group->joint)
+    s->across = oct_cuda_comm_new(&s->rank, s->options.across, 0, 0);
+  if (s->rank.failed)
+    return FALSE;
   const oct_cuda_forward_options options = {.rank = &s->rank,
                                             .model = &s->model,
                                             .memory = &s->memory,
                                             .comm = s->comm,
+                                            .across = s->across,
                                             .max_tokens = s->max_tokens,
                                             .max_seqs = s->config->max_slots,
                                             .max_context = s->options.slots->max_context,
@@ -160,7 +165,9 @@ oct_cuda_stepper_open(oct_cuda_stepper *s) {
   if (!open_parts(s))
     return FALSE;
   gint64 since = g_get_monotonic_time();
-  gboolean graphs = !c->eager && s->rank.group->n_stages == 1 && oct_cuda_comm_has_graphs(s->comm);
+  /* Domains would have to choose the same graph. */
+  gboolean graphs = !c->eager && s->rank.group->n_stages == 1 && !s->rank.group->joint &&
+                    oct_cuda_comm_has_graphs(s->comm);
   s->graph_most = graphs ? MIN(MIN(c->max_slots, OCT_CUDA_GRAPH_MOST), s->logit_rows) : 0;
   if (!oct_cuda_stepper_warm_graphs(s) ||
       !oct_cuda_drain(&s->rank, s->rank.compute, "the first graphs"))
@@ -183,6 +190,7 @@ oct_cuda_stepper_close(oct_cuda_stepper *s) {
   oct_cuda_stepper_free_graphs(s);
   oct_cuda_forward_free(s->forward);
   oct_cuda_comm_free(s->comm);
+  oct_cuda_comm_free(s->across);
   for (guint32 i = 0; s->places != NULL && i < s->options.ring; i++)
     if (s->places[i].done != NULL)
       (void)cudaEventDestroy(s->places[i].done);
@@ -358,6 +366,18 @@ set_batch(oct_cuda_stepper *s, const oct_cuda_domain_plan *d, oct_cuda_inputs *i
   s->pass.max_context = d->max_context;
 }
 
+/* Experts take as many rows from every domain: the most that one has. What a domain has less is
+ * padding, one sequence of no tokens where it has none. */
+static void
+join_batch(oct_cuda_stepper *s, const oct_cuda_plan *plan, oct_cuda_inputs *in) {
+  for (guint32 i = 0; i < plan->n_domains; i++)
+    in->batch.n_tokens = MAX(in->batch.n_tokens, plan->domains[i].n_tokens);
+  if (in->batch.n_seqs == 0) {
+    in->batch.n_seqs = s->pass.n_decode = 1;
+    s->pass.max_queries = s->pass.max_context = 1;
+  }
+}
+
 void
 oct_cuda_stepper_enqueue_forward(oct_cuda_stepper *s, const oct_cuda_domain_plan *d,
                                  oct_cuda_inputs *in) {
@@ -412,9 +432,11 @@ oct_cuda_stepper_begin(oct_cuda_stepper *s, const oct_cuda_plan *plan, guint32 a
       !send_head(s, d, p, in))
     return FALSE;
   set_batch(s, d, in);
+  if (s->rank.group->joint)
+    join_batch(s, plan, in);
   if (!go_wrong(s, plan->step->number))
     return FALSE;
-  return (d->n_tokens == 0 || run(s, plan, d, at, in)) && !s->rank.failed;
+  return (in->batch.n_tokens == 0 || run(s, plan, d, at, in)) && !s->rank.failed;
 }
 
 gboolean
@@ -426,17 +448,17 @@ oct_cuda_stepper_wait_logits(oct_cuda_stepper *s) {
 /* ---------------------------------------------------------------- copies beside steps */
 
 gboolean
-oct_cuda_stepper_copy(oct_cuda_stepper *s, const oct_copy *copies, guint32 n, guint32 after,
-                      cudaEvent_t done) {
+oct_cuda_stepper_copy(oct_cuda_stepper *s, const oct_copy *copies, guint32 first, guint32 n,
+                      guint32 after, cudaEvent_t done) {
   gboolean in = copies[0].from_tier == OCT_TIER_HOST;
   cudaStream_t stream = in ? s->rank.copy_in : s->rank.copy_out;
   if (after != OCT_NO_INDEX &&
       !oct_cuda_note(&s->rank, cudaStreamWaitEvent(stream, s->places[after].done, 0), "an event"))
     return FALSE;
-  for (guint32 i = 0; i < n; i++)
+  for (guint32 i = first; i < first + n; i++)
     if (!oct_cuda_memory_copy(&s->memory, &copies[i], stream))
       return FALSE;
-  return oct_cuda_note(&s->rank, cudaEventRecord(done, stream), "an event");
+  return done == NULL || oct_cuda_note(&s->rank, cudaEventRecord(done, stream), "an event");
 }
 
 /* ---------------------------------------------------------------- inspect */

@@ -29,7 +29,7 @@ void oct_cuda_mail_free(oct_cuda_mail *mail); /* accepts NULL */
 typedef struct oct_cuda_stepper_options {
   oct_cuda_group *group; /* borrowed, as is what follows */
   guint32 index;         /* of the rank */
-  oct_cuda_circle *circle;
+  oct_cuda_circle *circle, *across;
   oct_cuda_mail *mail;
   const oct_cuda_source *source;
   const oct_cuda_slots_state *slots;
@@ -54,9 +54,10 @@ gboolean oct_cuda_stepper_wait_logits(oct_cuda_stepper *stepper);
 /* masks[i]: of slice i of the step, NULL = none. */
 gboolean oct_cuda_stepper_finish(oct_cuda_stepper *stepper, const oct_cuda_plan *plan, guint32 at,
                                  const guint64 *const *masks);
-/* BESIDE copies, after the step at `after` of the ring (OCT_NO_INDEX: after nothing). */
-gboolean oct_cuda_stepper_copy(oct_cuda_stepper *stepper, const oct_copy *copies, guint32 n,
-                               guint32 after, cudaEvent_t done);
+/* BESIDE copies [first, first + n) of those of one ticket, after the step at `after` of the ring
+ * (OCT_NO_INDEX: after nothing but those before them). done: recorded behind them, or NULL. */
+gboolean oct_cuda_stepper_copy(oct_cuda_stepper *stepper, const oct_copy *copies, guint32 first,
+                               guint32 n, guint32 after, cudaEvent_t done);
 
 /* Any thread: whether the step at `at` of the ring has ended on this rank. FALSE also when that
  * fails, which is noted. */

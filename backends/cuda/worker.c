@@ -4,6 +4,8 @@
 #include "backends/cuda/nvml.h"
 #include "backends/cuda/world.h"
 
+#define COPIES_AT_ONCE 16
+
 /* ---------------------------------------------------------------- opening */
 
 /* A loader's report; FALSE stops it. Not with the lock held. */
@@ -36,6 +38,7 @@ open_stepper(oct_cuda_worker *w) {
   const oct_cuda_stepper_options options = {.group = &in->group,
                                             .index = w->index,
                                             .circle = in->circle,
+                                            .across = in->across,
                                             .mail = in->mail,
                                             .source = &in->source,
                                             .slots = &in->slots,
@@ -199,17 +202,25 @@ next_transfer(const oct_cuda_worker *w) {
   return t->after <= w->number ? t : NULL;
 }
 
+/* Some copies of it: a step that has come meanwhile does not wait for them all. */
 static gboolean
 run_transfer(oct_cuda_worker *w, oct_cuda_transfer *t) {
   oct_cuda_instance *in = w->in;
   oct_cuda_stepper *s = in->steppers[w->index];
-  guint32 after = t->after > in->told_number ? (guint32)(t->after % in->room) : OCT_NO_INDEX;
-  w->transfers++;
+  guint32 first = w->copied, n = MIN(t->n - first, COPIES_AT_ONCE);
+  gboolean last = first + n == t->n;
+  guint32 after =
+      first == 0 && t->after > in->told_number ? (guint32)(t->after % in->room) : OCT_NO_INDEX;
   pthread_mutex_unlock(&in->world->lock);
-  t->events[w->index] = oct_cuda_event_new(oct_cuda_stepper_rank(s));
-  gboolean fine = t->events[w->index] != NULL &&
-                  oct_cuda_stepper_copy(s, t->copies, t->n, after, t->events[w->index]);
+  cudaEvent_t done = last ? oct_cuda_event_new(oct_cuda_stepper_rank(s)) : NULL;
+  gboolean fine =
+      (!last || done != NULL) && oct_cuda_stepper_copy(s, t->copies, first, n, after, done);
   pthread_mutex_lock(&in->world->lock);
+  w->copied = last ? 0 : first + n;
+  if (!last)
+    return fine;
+  w->transfers++;
+  t->events[w->index] = done;
   if (t->n_started++ == 0)
     t->started_ns = oct_cuda_world_now(in->world);
   return fine;
@@ -223,8 +234,8 @@ work(oct_cuda_worker *w) {
   gboolean fine = TRUE;
   pthread_mutex_lock(&in->world->lock);
   while (fine && !in->lost && !in->world->lost) {
-    oct_cuda_transfer *t = next_transfer(w);
-    oct_cuda_flight *f = t == NULL ? next_flight(w) : NULL;
+    oct_cuda_flight *f = next_flight(w);
+    oct_cuda_transfer *t = f == NULL ? next_transfer(w) : NULL;
     if (t != NULL)
       fine = run_transfer(w, t);
     else if (f != NULL)

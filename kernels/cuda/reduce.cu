@@ -341,12 +341,12 @@ fits(const oct_cuda_peers *peers, oct_cuda_reduce_way way, uint32_t n, size_t ro
 
 oct_cuda_reduce_way
 oct_cuda_all_reduce_way(const oct_cuda_peers *peers, uint32_t n, size_t row_bytes) {
-  /* Up to these sizes. */
-  static const struct {
+  /* Up to these sizes. Between two ranks both shots move as much, and one rounds once less. */
+  const struct {
     oct_cuda_reduce_way way;
     size_t bytes;
   } ways[] = {{OCT_CUDA_REDUCE_PACKETS, (size_t)64 << 10},
-              {OCT_CUDA_REDUCE_ONE_SHOT, (size_t)256 << 10},
+              {OCT_CUDA_REDUCE_ONE_SHOT, (size_t)(peers->n == 2 ? 8192 : 256) << 10},
               {OCT_CUDA_REDUCE_TWO_SHOT, (size_t)8 << 20}};
   for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
     if (n * row_bytes <= ways[i].bytes && fits(peers, ways[i].way, n, row_bytes))

@@ -299,6 +299,49 @@ idle_domain_takes_part(rig *r) {
   g_assert_cmpuint(event.result->n_slices, ==, 2);
 }
 
+/* Pairs of tokens and experts that a step reports of each layer with experts. */
+static void
+expect_pairs(const rig *r, const oct_event *event, guint32 n_tokens) {
+  const oct_model_spec *spec = r->config.spec;
+  const oct_expert_use *used = oct_result_experts(event->result);
+  for (guint32 l = 0; l < spec->n_layers; l++) {
+    guint32 pairs = 0;
+    for (guint32 i = 0; i < event->result->n_experts; i++)
+      pairs += used[i].layer == l ? used[i].tokens : 0;
+    g_assert_cmpuint(pairs, ==, n_tokens * spec->ffn[spec->layers[l].ffn].top_k);
+  }
+}
+
+/* A slot with a table of 2 pages in every group. */
+static void
+open_small(rig *r, guint32 slot, guint64 key, guint32 prompt) {
+  for (guint32 g = 0; g < r->n_groups; g++)
+    if (r->groups[g].kind == OCT_ATTENTION_KDA)
+      rig_state(r, slot, g, slot);
+    else
+      rig_pages(r, slot, g, 0, 2, 2 * slot);
+  rig_slot(r, slot, key, prompt, 0);
+  rig_prefill(r, slot, 0, prompt, OCT_SAMPLE_LAST);
+}
+
+/* Experts are shared out over both domains: those of an idle one take part. */
+static void
+idle_domain_has_its_experts(rig *r) {
+  oct_event event;
+  rig_begin(r);
+  open_small(r, 16, 7, 10);
+  rig_submit(r);
+  done(r, &event);
+  expect_pairs(r, &event, 10);
+  rig_begin(r);
+  open_small(r, 0, 8, 20);
+  rig_decode(r, 16, 10);
+  rig_submit(r);
+  rig_until(r, OCT_EVENT_STEP_DONE, 2, &event);
+  g_assert_cmpuint(event.result->n_slices, ==, 2);
+  expect_pairs(r, &event, 21);
+}
+
 static void
 logprobs_name_the_chosen_first(rig *r) {
   oct_event event;
@@ -355,6 +398,7 @@ const contract_case contract_step_cases[] = {
     {"18-reopening-replaces", CONTRACT_HYBRID, 0, reopening_replaces},
     {"19-runs-ahead", CONTRACT_HYBRID, 0, runs_ahead},
     {"20-idle-domain-takes-part", CONTRACT_DATA2, 0, idle_domain_takes_part},
+    {"20-idle-domain-has-its-experts", CONTRACT_JOINT, 0, idle_domain_has_its_experts},
     {"21-logprobs-name-the-chosen-first", CONTRACT_DENSE, 0, logprobs_name_the_chosen_first},
     {"22-stages-overlap", CONTRACT_PIPE2, NEEDS_VIRTUAL, stages_overlap},
     {NULL, 0, 0, NULL}};

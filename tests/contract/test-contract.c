@@ -18,13 +18,16 @@ typedef struct run {
 static oct_instance_config
 config_for(contract_model model) {
   oct_parallel parallel = OCT_PARALLEL_DEFAULT;
-  if (model == CONTRACT_DATA2)
+  if (model == CONTRACT_DATA2 || model == CONTRACT_JOINT)
     parallel.data = 2;
+  parallel.expert_parallel = model == CONTRACT_JOINT;
   if (model == CONTRACT_PIPE2)
     parallel.pipeline = 2;
-  gboolean hybrid = model == CONTRACT_HYBRID || model == CONTRACT_EXPERTS;
+  gboolean hybrid =
+      model == CONTRACT_HYBRID || model == CONTRACT_EXPERTS || model == CONTRACT_JOINT;
   oct_instance_config config =
       fixture_config(hybrid ? fixture_hybrid() : fixture_dense(), parallel);
+  config.report_experts = model == CONTRACT_JOINT;
   if (model == CONTRACT_PIPE2)
     config.depth = 3;
   if (model == CONTRACT_BARE)

@@ -244,7 +244,7 @@ copy_alone(bench *b, double bytes) {
   tell_rate("both ways", "", 2 * bytes, (double)(event.time_ns - last), 0);
 }
 
-/* Decodes of `batch` with copies of one direction always under way. */
+/* Decodes of `batch` with copies of one direction always under way: two calls. */
 static void
 copy_beside(bench *b, guint32 batch, gboolean to_host, double bytes) {
   oct_time began = 0, ended = 0, first_copy = 0, last_copy = 0;
@@ -252,6 +252,7 @@ copy_beside(bench *b, guint32 batch, gboolean to_host, double bytes) {
   oct_event event;
   for (guint32 i = 0; i < b->config.depth; i++)
     submit_decodes(b, batch);
+  copy_pages(b, ++ticket, to_host);
   copy_pages(b, ++ticket, to_host);
   while (n_steps < STEPS + WARM_UP) {
     gboolean there = oct_world_next(b->world, OCT_TIME_NEVER, &event);

@@ -38,6 +38,20 @@ main(int argc, char **argv) {
                     .decode_context = 1,
                     .expert_parallel = TRUE,
                     .shard_latent = TRUE}},
+      {WORLD("float32-domains2-experts2", "cuda:model=%s,dtype=float32,devices=2"),
+       .parallel = {.tensor = 1,
+                    .pipeline = 1,
+                    .data = 2,
+                    .decode_context = 1,
+                    .expert_parallel = TRUE,
+                    .shard_latent = TRUE}},
+      {WORLD("float32-domains2-tensor2-experts4", "cuda:model=%s,dtype=float32,devices=4"),
+       .parallel = {.tensor = 2,
+                    .pipeline = 1,
+                    .data = 2,
+                    .decode_context = 1,
+                    .expert_parallel = TRUE,
+                    .shard_latent = TRUE}},
   };
   g_test_init(&argc, &argv, NULL);
   for (gsize i = 0; i < G_N_ELEMENTS(worlds); i++)

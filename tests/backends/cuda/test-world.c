@@ -193,7 +193,7 @@ run_in_no_time(oct_world *world, void *arg) {
   gboolean opened = event.kind == OCT_EVENT_OPENED;
   if (opened) {
     oct_step_begin(builder, 1, 1);
-    (void)oct_step_add_open(builder);
+    oct_step_add_open(builder)->prompt_tokens = 1;
     *oct_step_add_change(builder) = (oct_page_change){0};
     oct_slice *s = oct_step_add_slice(builder);
     s->n_tokens = 1;
