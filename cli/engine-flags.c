@@ -130,11 +130,16 @@ set_moe_kernel(oct_setup_options *o, const char *value) {
   return target || strcmp(value, "measured") == 0;
 }
 
-/* "uniform" or "power:EXPONENT". */
+/* "uniform", "balanced", "power:EXPONENT" or "file:PATH". */
 static gboolean
 set_routing(oct_setup_options *o, const char *value) {
   o->routing_alpha = 0;
-  return strcmp(value, "uniform") == 0 || parse_power(value, &o->routing_alpha);
+  o->routing_balanced = strcmp(value, "balanced") == 0;
+  o->routing_file = g_str_has_prefix(value, "file:") ? value + 5 : NULL;
+  if (o->routing_file != NULL)
+    return *o->routing_file != '\0';
+  return o->routing_balanced || strcmp(value, "uniform") == 0 ||
+         parse_power(value, &o->routing_alpha);
 }
 
 /* "48,45": layers of each stage. */
@@ -294,8 +299,9 @@ static const flag flags_table[] = {
     {"enforce-eager", NULL, "no CUDA graphs", FLAG_ON, AT(engine.instance.eager), 0, 0, NULL},
     {"moe-kernel", "K", "measured or target: price of expert kernels", FLAG_WORD, 0, 0, 0,
      set_moe_kernel},
-    {"expert-routing", "R", "uniform, or power:X: popularity ~ rank^-X, X <= 4", FLAG_WORD, 0, 0, 0,
-     set_routing},
+    {"expert-routing", "R",
+     "uniform, balanced (in turn), power:X (~ rank^-X, X <= 4) or file:COUNTS (measured)",
+     FLAG_WORD, 0, 0, 0, set_routing},
     {"seed", "N", "of everything drawn", FLAG_SEED, AT(seed), 0, 0, NULL},
     {"sim-exact", NULL, "every step through SimGrid's solver", FLAG_ON, AT(exact), 0, 0, NULL},
     {"no-fast-forward", NULL, "step through uneventful stretches", FLAG_ON, AT(engine.no_forward),

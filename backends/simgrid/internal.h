@@ -126,7 +126,7 @@ struct sim_instance {
   sim_world *world;
   guint32 id;
   gboolean opened, lost;
-  oct_time loaded_ns; /* storage has sent its weights */
+  oct_time loaded_ns;         /* storage has sent its weights */
   oct_instance_config config; /* label, devices, spec: owned, owned, borrowed */
   oct_shadow *shadow;
   oct_cost *cost;

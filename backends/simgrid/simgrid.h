@@ -28,7 +28,10 @@ typedef struct oct_simgrid_options {
   guint64 seed;               /* of token streams and routing */
   gboolean exact;             /* every step and copy through the solver; no fast-forward */
   oct_moe_kernel moe_kernel;
-  double routing_alpha; /* popularity of experts, as in oct_cost_options */
+  double routing_alpha; /* popularity of experts, as in oct_cost_options, and the next three */
+  gboolean routing_balanced;
+  guint32 n_routing_weights;
+  const double *routing_weights; /* borrowed until the world is freed */
   oct_expert_miss expert_miss;
   double cost_scale;  /* of steps, as in oct_cost_options */
   gboolean nccl_only; /* likewise, and the next */

@@ -139,8 +139,15 @@ plan_experts(oct_cost *cost) {
     const oct_ffn_spec *ffn = &cost->spec->ffn[f];
     if (ffn->kind == OCT_FFN_DENSE)
       continue;
-    oct_routing_init(&cost->routing[f], ffn->n_experts, ffn->top_k, cost->expert_ranks,
-                     cost->options.routing_alpha);
+    const oct_cost_options *o = &cost->options;
+    if (o->routing_balanced)
+      oct_routing_init_balanced(&cost->routing[f], ffn->n_experts, ffn->top_k, cost->expert_ranks);
+    else if (o->routing_weights != NULL && o->n_routing_weights == ffn->n_experts)
+      oct_routing_init_measured(&cost->routing[f], ffn->n_experts, ffn->top_k, cost->expert_ranks,
+                                o->routing_weights);
+    else
+      oct_routing_init(&cost->routing[f], ffn->n_experts, ffn->top_k, cost->expert_ranks,
+                       o->routing_alpha);
     oct_moe_grid_fill(cost, f);
   }
 }
@@ -226,6 +233,8 @@ oct_cost_new(const oct_model_spec *spec, const oct_parallel *parallel, const gui
   cost->profile = profile;
   cost->parallel = *parallel;
   cost->options = *options;
+  cost->options.routing_weights =
+      g_memdup2(options->routing_weights, options->n_routing_weights * sizeof(double));
   cost->expert_ranks = parallel->expert_parallel ? parallel->tensor * parallel->data : 1;
   if (devices == NULL)
     devices = identity;
@@ -252,6 +261,7 @@ oct_cost_free(oct_cost *cost) {
     g_free(cost->table[c]);
   for (guint32 s = 0; s < OCT_COST_STAGES_MAX; s++)
     g_free(cost->decode_table[s]);
+  g_free((double *)cost->options.routing_weights);
   g_free(cost);
 }
 

@@ -179,9 +179,14 @@ typedef struct oct_cost_options {
   oct_dtype kv_dtype; /* BF16 or FP8 */
   oct_moe_kernel moe_kernel;
   double routing_alpha; /* popularity of experts ~ rank^-alpha; 0 = uniform. <= 4 */
-  gboolean eager;       /* no graphs */
-  gboolean nccl_only;   /* all-reduce by NCCL in graphs too: no kernels of the engine's own */
-  double expert_time;   /* routed experts take so many times their price, at least 0.1; 0 = 1 */
+  /* In place of it: round robin, which touches as many experts as any routing can; or a measured
+   * popularity, any scale, of layers with so many experts (copied). */
+  gboolean routing_balanced;
+  guint32 n_routing_weights;
+  const double *routing_weights; /* [n_routing_weights], NULL = none */
+  gboolean eager;                /* no graphs */
+  gboolean nccl_only; /* all-reduce by NCCL in graphs too: no kernels of the engine's own */
+  double expert_time; /* routed experts take so many times their price, at least 0.1; 0 = 1 */
   /* Every stage takes so many times its price, to see what an error of the prices does; 0 = 1.
    * Bytes and flops stay. At most OCT_COST_SCALE_MAX. */
   double scale;

@@ -95,7 +95,7 @@ double oct_price_send(const oct_profile *profile, const oct_group *pair, double 
 /* Which experts tokens choose: independent draws with a popularity per expert. */
 typedef struct oct_routing {
   guint32 n_experts, top_k, ranks;
-  gboolean uniform;
+  gboolean uniform, balanced;
   double *log_miss; /* [n_experts] log of the chance that one token does not choose it; experts of a
                        rank stand together */
   double *share;    /* [n_experts] the chance that it does */
@@ -103,6 +103,12 @@ typedef struct oct_routing {
 
 void oct_routing_init(oct_routing *routing, guint32 n_experts, guint32 top_k, guint32 ranks,
                       double alpha);
+/* The same by measured popularities weight[n_experts], at least one of them above 0. */
+void oct_routing_init_measured(oct_routing *routing, guint32 n_experts, guint32 top_k,
+                               guint32 ranks, const double *weight);
+/* Every expert as often as any other, in turn. */
+void oct_routing_init_balanced(oct_routing *routing, guint32 n_experts, guint32 top_k,
+                               guint32 ranks);
 void oct_routing_clear(oct_routing *routing);
 /* Expected distinct experts of n tokens: in all, or on the heaviest rank. */
 double oct_routing_distinct(const oct_routing *routing, double tokens);

@@ -18,19 +18,23 @@
 #define PERMUTATION_SEED 0x6578706572747321u
 #define INTEGRAL_POINTS  64
 
-void
-oct_routing_shares(double *share, guint32 n_experts, guint32 top_k, double alpha) {
-  /* The scale at which the clipped sum is top_k: the sum grows with it, so bisect. */
-  double low = 0, high = 1;
-  g_autofree double *weight = g_new(double, n_experts);
+/* The scale at which the clipped sum is top_k: the sum grows with it, so bisect. */
+static void
+scale_shares(double *share, guint32 n_experts, guint32 top_k, const double *weight) {
+  double low = 0, least = INFINITY;
+  guint32 chosen = 0;
   for (guint32 i = 0; i < n_experts; i++)
-    weight[i] = pow(i + 1.0, -alpha);
-  high = 2 * n_experts / weight[n_experts - 1];
-  for (int step = 0; step < 100; step++) {
+    if (weight[i] > 0) {
+      least = MIN(least, weight[i]);
+      chosen++;
+    }
+  oct_assert(chosen > 0);
+  double high = 2 * n_experts / least;
+  for (int step = 0; step < 200; step++) {
     double scale = (low + high) / 2, sum = 0;
     for (guint32 i = 0; i < n_experts; i++)
       sum += MIN(1, scale * weight[i]);
-    if (sum < top_k)
+    if (sum < MIN(top_k, chosen))
       low = scale;
     else
       high = scale;
@@ -40,24 +44,57 @@ oct_routing_shares(double *share, guint32 n_experts, guint32 top_k, double alpha
 }
 
 void
-oct_routing_init(oct_routing *routing, guint32 n_experts, guint32 top_k, guint32 ranks,
-                 double alpha) {
+oct_routing_shares(double *share, guint32 n_experts, guint32 top_k, double alpha) {
+  g_autofree double *weight = g_new(double, n_experts);
+  for (guint32 i = 0; i < n_experts; i++)
+    weight[i] = pow(i + 1.0, -alpha);
+  scale_shares(share, n_experts, top_k, weight);
+}
+
+static void
+init(oct_routing *routing, guint32 n_experts, guint32 top_k, guint32 ranks) {
   oct_assert(n_experts > 0 && top_k <= n_experts && ranks > 0);
-  *routing =
-      (oct_routing){.n_experts = n_experts, .top_k = top_k, .ranks = ranks, .uniform = alpha == 0};
+  *routing = (oct_routing){.n_experts = n_experts, .top_k = top_k, .ranks = ranks};
   routing->share = g_new(double, n_experts);
   routing->log_miss = g_new(double, n_experts);
-  oct_routing_shares(routing->share, n_experts, top_k, alpha);
+}
+
+/* Spreads experts over ranks, whatever their popularity. */
+static void
+spread(oct_routing *routing) {
   oct_rng rng;
   oct_rng_seed(&rng, PERMUTATION_SEED, 0);
-  for (guint32 i = n_experts - 1; i > 0; i--) {
+  for (guint32 i = routing->n_experts - 1; i > 0; i--) {
     guint32 j = (guint32)oct_rng_below(&rng, i + 1);
     double swap = routing->share[i];
     routing->share[i] = routing->share[j];
     routing->share[j] = swap;
   }
-  for (guint32 i = 0; i < n_experts; i++)
+  for (guint32 i = 0; i < routing->n_experts; i++)
     routing->log_miss[i] = routing->share[i] < 1 ? log1p(-routing->share[i]) : -INFINITY;
+}
+
+void
+oct_routing_init(oct_routing *routing, guint32 n_experts, guint32 top_k, guint32 ranks,
+                 double alpha) {
+  init(routing, n_experts, top_k, ranks);
+  routing->uniform = alpha == 0;
+  oct_routing_shares(routing->share, n_experts, top_k, alpha);
+  spread(routing);
+}
+
+void
+oct_routing_init_measured(oct_routing *routing, guint32 n_experts, guint32 top_k, guint32 ranks,
+                          const double *weight) {
+  init(routing, n_experts, top_k, ranks);
+  scale_shares(routing->share, n_experts, top_k, weight);
+  spread(routing);
+}
+
+void
+oct_routing_init_balanced(oct_routing *routing, guint32 n_experts, guint32 top_k, guint32 ranks) {
+  oct_routing_init(routing, n_experts, top_k, ranks, 0);
+  routing->balanced = TRUE;
 }
 
 void
@@ -73,6 +110,8 @@ miss(const oct_routing *routing, guint32 expert, double tokens) {
 
 double
 oct_routing_distinct(const oct_routing *routing, double tokens) {
+  if (routing->balanced)
+    return MIN(routing->n_experts, routing->top_k * tokens);
   if (routing->uniform)
     return routing->n_experts * (1 - miss(routing, 0, tokens));
   double distinct = 0;
@@ -124,14 +163,14 @@ heaviest(const oct_routing *routing, double tokens, gboolean pairs) {
 
 double
 oct_routing_heaviest(const oct_routing *routing, double tokens) {
-  if (routing->ranks == 1)
-    return oct_routing_distinct(routing, tokens);
+  if (routing->ranks == 1 || routing->balanced)
+    return oct_routing_distinct(routing, tokens) / routing->ranks;
   return heaviest(routing, tokens, FALSE);
 }
 
 double
 oct_routing_pairs(const oct_routing *routing, double tokens) {
-  if (routing->ranks == 1)
-    return tokens * routing->top_k;
+  if (routing->ranks == 1 || routing->balanced)
+    return tokens * routing->top_k / routing->ranks;
   return heaviest(routing, tokens, TRUE);
 }

@@ -184,6 +184,9 @@ oct_plan_bound_of(const oct_setup *setup, const oct_slo *slo, const oct_plan_wor
   options.kv_dtype = setup->engine.instance.kv_dtype;
   options.moe_kernel = setup->options.moe_kernel;
   options.routing_alpha = setup->options.routing_alpha;
+  options.routing_balanced = setup->options.routing_balanced;
+  options.routing_weights = setup->routing_weights;
+  options.n_routing_weights = setup->n_routing_weights;
   options.scale = setup->options.engine_preset.step_time;
   options.nccl_only = setup->options.engine_preset.nccl_only;
   options.expert_time = setup->options.engine_preset.expert_time;

@@ -125,7 +125,12 @@ about_machine(const oct_replay_result *r, json_t *list) {
       s->options.moe_kernel == OCT_MOE_KERNEL_TARGET
           ? "target (what the best measured kernel reaches), not this model's own measured table"
           : "measured (the profile's table of the model's shape where it has one)");
-  if (s->options.routing_alpha > 0)
+  if (s->routing_weights != NULL)
+    add(list, "routing: popularity by rank as counted in %s, mean over layers",
+        s->options.routing_file);
+  else if (s->options.routing_balanced)
+    add(list, "routing: balanced, experts in turn");
+  else if (s->options.routing_alpha > 0)
     add(list, "routing: popularity of experts falls as rank^-%g", s->options.routing_alpha);
   else
     add(list, "routing: uniform over experts");

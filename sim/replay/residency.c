@@ -1,75 +1,15 @@
 #include "sim/replay/residency.h"
 
-#include <math.h>
-#include <string.h>
-
-static guint32
-widest_layer(const oct_model_spec *spec) {
-  guint32 most = 0;
-  for (guint i = 0; i < spec->n_ffn; i++)
-    most = MAX(most, spec->ffn[i].n_experts);
-  return most;
-}
-
-static gboolean
-refuse(GError **error, const char *path, guint line, const char *what) {
-  g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION, "expert-warmup: %s:%u: %s", path,
-              line, what);
-  return FALSE;
-}
-
-static gboolean
-read_line(const char *path, guint number, const char *text, double *row, guint32 n_experts,
-          GError **error) {
-  guint32 n = 0;
-  for (const char *at = text + strspn(text, " \t,\r"); *at != '\0'; at += strspn(at, " \t,\r")) {
-    char *end;
-    double value = g_ascii_strtod(at, &end);
-    if (end == at || !isfinite(value) || value < 0) {
-      g_autofree char *what = g_strdup_printf("\"%.20s\" is no number of at least 0", at);
-      return refuse(error, path, number, what);
-    }
-    if (n == n_experts) {
-      g_autofree char *what = g_strdup_printf("more than the layer's %u experts", n_experts);
-      return refuse(error, path, number, what);
-    }
-    row[n++] = value;
-    at = end;
-  }
-  if (n == 0 || n == n_experts)
-    return TRUE;
-  g_autofree char *what = g_strdup_printf("%u values for %u experts", n, n_experts);
-  return refuse(error, path, number, what);
-}
+#include "engine/model/expert-counts.h"
 
 double *
 oct_residency_read(const char *path, const oct_model_spec *spec, GError **error) {
-  g_autofree char *text = NULL;
-  guint32 width = widest_layer(spec), layer = 0;
-  if (!g_file_get_contents(path, &text, NULL, error))
-    return NULL;
-  g_autofree double *histogram = g_new0(double, (gsize)spec->n_layers *MAX(width, 1));
-  g_auto(GStrv) lines = g_strsplit(text, "\n", -1);
-  guint n_lines = g_strv_length(lines);
-  if (n_lines > 0 && *lines[n_lines - 1] == '\0')
-    n_lines--; /* the last line ends too */
-  for (guint i = 0; i < n_lines; i++) {
-    if (*lines[i] == '#')
-      continue;
-    if (layer == spec->n_layers) {
-      refuse(error, path, i + 1, "more lines than the model has layers");
-      return NULL;
-    }
-    guint32 n = spec->ffn[spec->layers[layer].ffn].n_experts;
-    if (!read_line(path, i + 1, lines[i], histogram + (gsize)layer * width, n, error))
-      return NULL;
-    layer++;
-  }
-  if (layer < spec->n_layers) {
-    refuse(error, path, n_lines, "fewer lines than the model has layers");
-    return NULL;
-  }
-  return g_steal_pointer(&histogram);
+  g_autoptr(GError) reason = NULL;
+  double *counts = oct_expert_counts_read(path, spec, &reason);
+  if (counts == NULL)
+    g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION, "expert-warmup: %s",
+                reason->message);
+  return counts;
 }
 
 /* The first stage's GPU, as the ledger sees it. */

@@ -5,9 +5,8 @@
 
 #include "sim/replay/replay.h"
 
-/* Reads a histogram: one line per layer of the model (dense ones included, which may be empty),
- * each with a number >= 0 per expert, blanks or commas between; # begins a comment line. Owned;
- * NULL with *error that has file, line and value. */
+/* Reads a histogram as engine/model/expert-counts.h has it. Owned; NULL with *error that has file,
+ * line and value. */
 double *oct_residency_read(const char *path, const oct_model_spec *spec,
                            GError **error) G_GNUC_WARN_UNUSED_RESULT;
 

@@ -4,6 +4,7 @@
 
 #include "engine/base/assert.h"
 #include "engine/base/limits.h"
+#include "engine/model/expert-counts.h"
 #include "engine/sched/placement.h"
 #include "engine/sched/policy.h"
 #include "sim/replay/residency.h"
@@ -138,7 +139,8 @@ warn_of_unused(oct_setup *s) {
     gboolean unused;
     const char *what;
   } checks[] = {
-      {!experts && (o->moe_kernel == OCT_MOE_KERNEL_TARGET || o->routing_alpha > 0),
+      {!experts && (o->moe_kernel == OCT_MOE_KERNEL_TARGET || o->routing_alpha > 0 ||
+                    o->routing_balanced || o->routing_file != NULL),
        "moe-kernel, expert-routing: no effect, the model has no experts"},
       {o->expert_cache_bytes == 0 &&
            (e->policy != OCT_EXPERT_LRU || o->expert_load || e->warmup != OCT_EXPERT_WARM_UNIFORM ||
@@ -379,6 +381,22 @@ read_histogram(oct_setup *s, GError **error) {
 }
 
 static gboolean
+read_routing(oct_setup *s, GError **error) {
+  g_autoptr(GError) reason = NULL;
+  if (s->options.routing_file == NULL)
+    return TRUE;
+  guint32 n = oct_expert_counts_width(s->spec);
+  g_autofree double *counts = oct_expert_counts_read(s->options.routing_file, s->spec, &reason);
+  s->routing_weights = g_new0(double, MAX(n, 1));
+  s->n_routing_weights = n;
+  if (counts != NULL && oct_expert_counts_ranked(s->spec, counts, n, s->routing_weights))
+    return TRUE;
+  g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION, "expert-routing: %s",
+              reason != NULL ? reason->message : "the file counts nothing for this model");
+  return FALSE;
+}
+
+static gboolean
 read_scenario(oct_setup *s, GError **error) {
   const oct_setup_options *o = &s->options;
   if (o->scenarios == NULL || o->scenarios[0] == NULL)
@@ -412,7 +430,7 @@ make(oct_setup *s, GError **error) {
     return FALSE;
   take_host_times(s);
   take_types(s);
-  if (!read_histogram(s, error))
+  if (!read_histogram(s, error) || !read_routing(s, error))
     return FALSE;
   if (s->profile == NULL && o->backend == OCT_REPLAY_SIMGRID) {
     g_set_error(
@@ -463,6 +481,7 @@ oct_setup_clear(oct_setup *setup) {
   oct_platform_free(setup->platform);
   g_free(setup->devices);
   g_free(setup->expert_histogram);
+  g_free(setup->routing_weights);
   oct_scenario_free(setup->scenario);
   g_clear_pointer(&setup->warnings, g_ptr_array_unref);
   memset(setup, 0, sizeof *setup);

@@ -55,9 +55,11 @@ typedef struct oct_setup_options {
   gboolean expert_load;
   oct_moe_kernel moe_kernel;
   double routing_alpha;
-  const char *speculative; /* --speculative-config; NULL = none */
-  const char *draft_model; /* where the model that it names is; NULL = by that name */
-  double cost_scale;       /* of steps on simgrid, as in oct_cost_options; 0 = 1 */
+  gboolean routing_balanced;
+  const char *routing_file; /* engine/model/expert-counts.h; NULL = none */
+  const char *speculative;  /* --speculative-config; NULL = none */
+  const char *draft_model;  /* where the model that it names is; NULL = by that name */
+  double cost_scale;        /* of steps on simgrid, as in oct_cost_options; 0 = 1 */
   /* The engine that is imitated; an empty name = none but the profile's host times. Whoever chooses
    * one calls oct_setup_imitate(). */
   oct_engine_preset engine_preset;
@@ -83,6 +85,8 @@ typedef struct oct_setup {
   oct_engine_config engine; /* complete but for devices, seed, log and listener */
   guint16 *devices;         /* [n_replicas x ranks], owned */
   double *expert_histogram; /* owned; engine.experts.histogram */
+  double *routing_weights;  /* owned; popularity by rank of options.routing_file; NULL = none */
+  guint32 n_routing_weights;
   oct_speculative speculative;
   oct_model_spec *draft_spec; /* owned; NULL without a draft model */
   oct_scenario *scenario;     /* owned; NULL = none */

@@ -11,6 +11,9 @@ cost_of(const oct_setup *s, oct_moe_kernel kernel) {
   options.kv_dtype = s->engine.instance.kv_dtype;
   options.moe_kernel = kernel;
   options.routing_alpha = s->options.routing_alpha;
+  options.routing_balanced = s->options.routing_balanced;
+  options.routing_weights = s->routing_weights;
+  options.n_routing_weights = s->n_routing_weights;
   options.scale = s->options.engine_preset.step_time;
   options.nccl_only = s->options.engine_preset.nccl_only;
   options.expert_time = s->options.engine_preset.expert_time;

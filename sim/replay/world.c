@@ -45,6 +45,9 @@ simgrid_world(const oct_setup *setup, GError **error) {
   options.exact = setup->options.exact;
   options.moe_kernel = setup->options.moe_kernel;
   options.routing_alpha = setup->options.routing_alpha;
+  options.routing_balanced = setup->options.routing_balanced;
+  options.routing_weights = setup->routing_weights;
+  options.n_routing_weights = setup->n_routing_weights;
   options.cost_scale = oct_setup_cost_scale(setup);
   options.nccl_only = setup->options.engine_preset.nccl_only;
   options.expert_time = setup->options.engine_preset.expert_time;

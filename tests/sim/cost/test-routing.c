@@ -2,6 +2,9 @@
 #include <math.h>
 #include <string.h>
 
+#include <glib/gstdio.h>
+
+#include "engine/model/expert-counts.h"
 #include "tests/sim/cost/fixture.h"
 
 /* Distinct experts per layer of Kimi K3 (896, top-16) for B tokens of uniform routing. */
@@ -127,10 +130,63 @@ skew(void) {
   g_assert_cmpfloat(oct_cost_distinct_experts(dense.cost, 5, FALSE), ==, 0);
 }
 
+/* Counts that follow a law give what the law gives, whatever their scale and order. */
+static void
+measured(void) {
+  g_auto(rig) power = {0}, counted = {0};
+  rig_load(&power, "kimi-k3", "b300-hgx8");
+  rig_load(&counted, "kimi-k3", "b300-hgx8");
+  const oct_model_spec *spec = counted.spec;
+  guint32 width = oct_expert_counts_width(spec);
+  g_autofree double *counts = g_new0(double, (gsize)spec->n_layers *width);
+  g_autofree double *ranked = g_new0(double, width);
+  for (guint32 layer = 1; layer < spec->n_layers; layer++)
+    for (guint32 e = 0; e < width; e++)
+      counts[layer * width + (e * 37 + layer) % width] = layer * 1000 * pow(e + 1.0, -1.2);
+  g_autofree char *path = g_build_filename(g_get_tmp_dir(), "octet-expert-counts", (char *)NULL);
+  g_autoptr(GError) error = NULL;
+  g_assert_true(oct_expert_counts_write(path, spec, counts, 1000, &error));
+  g_autofree double *read = oct_expert_counts_read(path, spec, &error);
+  g_assert_no_error(error);
+  g_assert_true(oct_expert_counts_ranked(spec, read, width, ranked));
+  g_unlink(path);
+  power.parallel.tensor = counted.parallel.tensor = 8;
+  power.options.routing_alpha = 1.2;
+  counted.options.routing_weights = ranked;
+  counted.options.n_routing_weights = width;
+  rig_make(&power);
+  rig_make(&counted);
+  for (guint64 tokens = 1; tokens < 2000; tokens *= 2)
+    g_assert_cmpfloat_with_epsilon(oct_cost_distinct_experts(counted.cost, tokens, FALSE),
+                                   oct_cost_distinct_experts(power.cost, tokens, FALSE), 1e-6);
+  /* Only 20 experts are ever chosen: no more are touched. */
+  for (guint32 e = 20; e < width; e++)
+    ranked[e] = 0;
+  rig_make(&counted);
+  g_assert_cmpfloat_with_epsilon(oct_cost_distinct_experts(counted.cost, 100000, FALSE), 20, 0.01);
+}
+
+static void
+balanced(void) {
+  g_auto(rig) r = {0};
+  rig_load(&r, "kimi-k3", "b300-hgx8");
+  r.parallel.tensor = 8;
+  r.parallel.expert_parallel = TRUE;
+  r.options.routing_balanced = TRUE;
+  rig_make(&r);
+  for (guint64 tokens = 1; tokens < 200; tokens++) {
+    double distinct = MIN(896, 16 * tokens);
+    g_assert_cmpfloat(oct_cost_distinct_experts(r.cost, tokens, FALSE), ==, distinct);
+    g_assert_cmpfloat(oct_cost_distinct_experts(r.cost, tokens, TRUE), ==, distinct / 8);
+  }
+}
+
 int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/sim/cost/routing/has-the-published-distinct-experts-of-kimi-k3", published);
+  g_test_add_func("/sim/cost/routing/counts-give-what-their-law-gives", measured);
+  g_test_add_func("/sim/cost/routing/balanced-touches-experts-in-turn", balanced);
   g_test_add_func("/sim/cost/routing/heaviest-rank-agrees-with-drawing", heaviest);
   g_test_add_func("/sim/cost/routing/heaviest-rank-exceeds-the-mean-as-stated", excess);
   g_test_add_func("/sim/cost/routing/stays-within-the-experts-and-rises", limits);
