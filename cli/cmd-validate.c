@@ -19,7 +19,7 @@ typedef struct options {
   char *steps, *node, *model; /* a step log, and what it was made on */
   gint skip;
   gboolean operators, silicon, infer, trace_record, quick;
-  gint jobs;
+  gint jobs, rows;
   gint64 seed;
   oct_validate_options validate;
 } options;
@@ -148,11 +148,15 @@ read_options(options *o, GError **error) {
     return oct_cli_bad_option(error, "steps", o->steps,
                               "needs the --model and the --node that it was logged with");
   g_autofree char *skip = g_strdup_printf("%d", o->skip);
+  g_autofree char *rows = g_strdup_printf("%d", o->rows);
+  if (o->rows < 0)
+    return oct_cli_bad_option(error, "rows", rows, "must not be below 0");
   if (o->skip < 0)
     return oct_cli_bad_option(error, "skip-steps", skip, "must not be below 0");
   o->validate = (oct_validate_options){.data = o->data,
                                        .quick = o->quick,
                                        .infer = o->infer,
+                                       .rows = (guint)o->rows,
                                        .seed = (guint64)o->seed,
                                        .jobs = (guint)o->jobs,
                                        .told = isatty(STDERR_FILENO) ? show_progress : NULL};
@@ -184,6 +188,8 @@ oct_cmd_validate(int argc, char **argv) {
       {"quick", 0, 0, G_OPTION_ARG_NONE, &o.quick,
        "a part of the folds and rows; the report says which", NULL},
       {"seed", 0, 0, G_OPTION_ARG_INT64, &o.seed, "of what is drawn (1)", "N"},
+      {"rows", 0, 0, G_OPTION_ARG_INT, &o.rows,
+       "with --silicon: at most N of each engine and system, drawn by the seed (all)", "N"},
       {"jobs", 0, 0, G_OPTION_ARG_INT, &o.jobs, "processes at once (2); changes no answer", "N"},
       {"json", 0, 0, G_OPTION_ARG_FILENAME, &o.json, "write the report as JSON, - for stdout",
        "FILE"},

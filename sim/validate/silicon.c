@@ -45,6 +45,7 @@ typedef struct run {
   oct_silicon_run *runs;
   protocol protocols[SOURCES];
   guint n_protocols, unsupported, refused;
+  guint limit;         /* rows of each engine and system; 0 = all */
   GHashTable *reasons; /* const char * -> count */
   json_t *part;
 } run;
@@ -111,7 +112,7 @@ choose(run *r) {
     if (why != NULL) {
       r->unsupported++;
       count_reason(r, why);
-    } else if (!r->options->quick || is_drawn(r, i, TRUE, is_same_kind, QUICK_ROWS)) {
+    } else if (r->limit == 0 || is_drawn(r, i, r->options->quick, is_same_kind, r->limit)) {
       scored one = {.row = row, .index = i, .flagged = row->ttft_s > oct_silicon_burst_s(row)};
       g_array_append_val(r->scored, one);
     }
@@ -417,12 +418,16 @@ add_notes(run *r) {
                       "exact or from 0.8, for %d rows of each source on systems fitted and "
                       "not, drawn by seed.",
                       BAND_ROWS);
+  if (r->limit > 0)
+    oct_validate_note(last,
+                      "A sample: at most %u rows of each engine and system, with and without "
+                      "version and precision, drawn by seed %" G_GUINT64_FORMAT ".",
+                      r->limit, r->options->seed);
   if (r->options->quick)
-    oct_validate_note(
-        last,
-        "Quick: at most %d rows of each engine and system, drawn by seed among those of at "
-        "most %d tokens out and a concurrency of at most %d.",
-        QUICK_ROWS, QUICK_OUTPUT_MAX, QUICK_CONCURRENCY_MAX);
+    oct_validate_note(last,
+                      "Quick: of those of at most %d tokens out and a concurrency of at most "
+                      "%d.",
+                      QUICK_OUTPUT_MAX, QUICK_CONCURRENCY_MAX);
 }
 
 /* Every row, for programs: not printed. */
@@ -467,6 +472,7 @@ oct_validate_silicon(const oct_validate_options *options, GError **error) {
     return NULL;
   r.reasons = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
   r.part = oct_validate_part("silicon");
+  r.limit = options->rows > 0 ? options->rows : (options->quick ? QUICK_ROWS : 0);
   choose(&r);
   gboolean good = settle_protocols(&r, error) && simulate(&r, loads_of_protocol, error) &&
                   (options->quick || simulate(&r, loads_of_band, error));
