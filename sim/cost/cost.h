@@ -186,7 +186,10 @@ typedef struct oct_cost_options {
   const double *routing_weights; /* [n_routing_weights], NULL = none */
   gboolean eager;                /* no graphs */
   gboolean nccl_only; /* all-reduce by NCCL in graphs too: no kernels of the engine's own */
-  double expert_time; /* routed experts take so many times their price, at least 0.1; 0 = 1 */
+  /* Shared experts run beside routed ones: their bytes and flops take time, their launches none. */
+  gboolean shared_beside;
+  gboolean fused_norms; /* norms belong to the all-reduce before them: free where there is one */
+  double expert_time;   /* routed experts take so many times their price, at least 0.1; 0 = 1 */
   /* Every stage takes so many times its price, to see what an error of the prices does; 0 = 1.
    * Bytes and flops stay. At most OCT_COST_SCALE_MAX. */
   double scale;

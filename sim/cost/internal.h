@@ -187,6 +187,7 @@ typedef struct oct_sink {
   oct_cost_operator *list;
   guint max, n;
   guint32 stage, count; /* of the operators that come next */
+  gboolean beside;      /* they run beside others: what no resource binds takes no time */
 } oct_sink;
 
 void oct_sink_add(oct_sink *sink, const char *name, const oct_price *price, double m, double n,

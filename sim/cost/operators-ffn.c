@@ -226,9 +226,11 @@ moe(oct_sink *sink, guint f, double tokens, double all_tokens) {
   experts(sink, f, tokens, all_tokens, spec->hidden);
   if (ffn->shared_intermediate > 0) {
     shared_part part = shared_of(cost, ffn, tokens);
+    sink->beside = cost->options.shared_beside;
     oct_sink_gemm(sink, "moe.shared_gate_up", spec->types.shared_expert, part.tokens,
                   2 * part.inner, spec->hidden);
     shared_rest(sink, ffn, tokens);
+    sink->beside = FALSE;
   }
   /* Partial sums of experts and shared experts; what a dispatch brought back is whole. */
   if (!oct_cost_is_joint(cost, f) ||

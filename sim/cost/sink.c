@@ -26,9 +26,17 @@ void
 oct_sink_add(oct_sink *sink, const char *name, const oct_price *price, double m, double n,
              double k) {
   double launch_s = 0;
+  oct_price hidden;
   if (!(price->seconds > 0) || sink->count == 0)
     return;
-  if (!sink->graph && price->part != OCT_PART_COLLECTIVE && price->part != OCT_PART_COPY)
+  if (sink->beside) {
+    hidden = *price;
+    hidden.seconds -= hidden.fixed_s;
+    hidden.fixed_s = 0;
+    price = &hidden;
+  }
+  if (!sink->graph && !sink->beside && price->part != OCT_PART_COLLECTIVE &&
+      price->part != OCT_PART_COPY)
     launch_s = sink->cost->profile->launch.kernel_pipelined_s;
   if (sink->sum != NULL) {
     oct_sum *sum = sink->sum;
@@ -97,6 +105,8 @@ oct_sink_collective(oct_sink *sink, const char *name, const oct_group *group, oc
 
 void
 oct_sink_norm(oct_sink *sink, double tokens) {
+  if (sink->cost->options.fused_norms && sink->cost->tensor.n > 1)
+    return;
   if (sink->cost->spec->attn_res_block == 0)
     oct_sink_rows(sink, "norm", OCT_TIMED_NORM, sink->cost->spec->hidden, 0, 0,
                   tokens * sink->cost->spec->hidden * 3 * 2.0);

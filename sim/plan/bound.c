@@ -187,9 +187,7 @@ oct_plan_bound_of(const oct_setup *setup, const oct_slo *slo, const oct_plan_wor
   options.routing_balanced = setup->options.routing_balanced;
   options.routing_weights = setup->routing_weights;
   options.n_routing_weights = setup->n_routing_weights;
-  options.scale = setup->options.engine_preset.step_time;
-  options.nccl_only = setup->options.engine_preset.nccl_only;
-  options.expert_time = setup->options.engine_preset.expert_time;
+  oct_setup_cost_options(setup, &options);
   options.eager = setup->engine.instance.eager;
   g_autoptr(oct_cost) cost = oct_cost_new(setup->spec, &setup->engine.instance.parallel,
                                           setup->devices, setup->profile, &options, error);

@@ -109,20 +109,26 @@ read_engine(const reader *r, oct_engine_preset *out) {
   static const char *const no_yes[] = {"false", "true", NULL};
   static const char *const preemptions[] = {"auto", "recompute", "offload", NULL};
   static const char *const kinds[] = {"one-shot", "nccl", NULL};
-  guint preemption, ahead, graphs, nccl;
+  static const char *const orders[] = {"serial", "beside", NULL};
+  static const char *const fusions[] = {"apart", "fused", NULL};
+  guint preemption, ahead, graphs, nccl, beside, fused;
   if (!read_policy(r, out) || !read_word(r, "preemption", preemptions, &preemption) ||
       !read_word(r, "async_scheduling", no_yes, &ahead) ||
       !read_word(r, "graphs", no_yes, &graphs) || !read_word(r, "all_reduce", kinds, &nccl) ||
+      !read_word(r, "shared_experts", orders, &beside) || !read_word(r, "norms", fusions, &fused) ||
       !read_whole(r, "engine", "max_num_seqs", 1 << 20, &out->max_num_seqs) ||
       !read_whole(r, "engine", "max_num_batched_tokens", 1 << 30, &out->max_num_batched_tokens) ||
       !read_number(r, "engine", "gpu_memory_utilization", 0.01, 1, &out->gpu_memory_utilization) ||
       !read_number(r, "engine", "expert_time", 0.1, 10, &out->expert_time) ||
+      !read_number(r, "engine", "expert_time_int4", 0.1, 10, &out->expert_time_int4) ||
       !read_number(r, "engine", "step_time", 0.5, 5, &out->step_time))
     return FALSE;
   out->preemption = (oct_preemption)preemption;
   out->run_ahead = ahead;
   out->graphs = graphs == 1;
   out->nccl_only = nccl == 1;
+  out->shared_beside = beside == 1;
+  out->fused_norms = fused == 1;
   return TRUE;
 }
 
@@ -138,6 +144,9 @@ check_names(const reader *r) {
                                       "max_num_batched_tokens",
                                       "gpu_memory_utilization",
                                       "expert_time",
+                                      "expert_time_int4",
+                                      "shared_experts",
+                                      "norms",
                                       "step_time",
                                       "step_us",
                                       "step_per_seq_us",

@@ -22,11 +22,13 @@ typedef struct oct_engine_preset {
   gboolean graphs;
   guint32 max_num_seqs, max_num_batched_tokens; /* 0 = by the GPU */
   double gpu_memory_utilization;
-  gboolean nccl_only;    /* all-reduce by NCCL alone */
-  double expert_time;    /* routed experts take so many times their price; 0 = 1 */
-  double step_time;      /* steps likewise; 0 = 1 */
-  gboolean has_host;     /* host times of its own; else the profile's */
-  oct_engine_times host; /* without its name */
+  gboolean nccl_only;                  /* all-reduce by NCCL alone */
+  gboolean shared_beside, fused_norms; /* as in oct_cost_options */
+  double expert_time;                  /* routed experts take so many times their price; 0 = 1 */
+  double expert_time_int4;             /* likewise, on top, of 4-bit integers */
+  double step_time;                    /* steps likewise; 0 = 1 */
+  gboolean has_host;                   /* host times of its own; else the profile's */
+  oct_engine_times host;               /* without its name */
 } oct_engine_preset;
 
 /* `name`: of sim/engines, or a path ("x.ini", or with a '/'). FALSE with *error

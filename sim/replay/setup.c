@@ -37,10 +37,21 @@ oct_setup_imitate(oct_setup_options *options, const oct_engine_preset *preset) {
   options->engine.max_num_batched_tokens = preset->max_num_batched_tokens;
 }
 
-double
-oct_setup_cost_scale(const oct_setup *setup) {
-  double scale = setup->options.cost_scale, engine = setup->options.engine_preset.step_time;
-  return (scale > 0 ? scale : 1) * (engine > 0 ? engine : 1);
+static double
+factor(double value) {
+  return value > 0 ? value : 1;
+}
+
+void
+oct_setup_cost_options(const oct_setup *setup, oct_cost_options *options) {
+  const oct_engine_preset *preset = &setup->options.engine_preset;
+  options->scale = factor(setup->options.cost_scale) * factor(preset->step_time);
+  options->nccl_only = preset->nccl_only;
+  options->shared_beside = preset->shared_beside;
+  options->fused_norms = preset->fused_norms;
+  options->expert_time = factor(preset->expert_time);
+  if (oct_dtype_int4_group(setup->spec->types.expert) > 0)
+    options->expert_time *= factor(preset->expert_time_int4);
 }
 
 /* ---------------------------------------------------------------- defaults by machine and model */

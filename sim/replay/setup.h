@@ -112,8 +112,9 @@ void oct_setup_node_shape(const oct_profile *profile, oct_node_shape *node);
 typedef void (*oct_read_use_fn)(oct_world *world, guint *n, double *moved, gint64 *delayed_ns);
 oct_read_use_fn oct_setup_read_use(const oct_setup *setup);
 
-/* Step costs times this: cost_scale and the preset's step_time; 0 = 1. */
-double oct_setup_cost_scale(const oct_setup *setup);
+/* What the engine that is imitated does to prices: writes over scale (times cost_scale),
+ * expert_time, and how collectives, norms and shared experts run. */
+void oct_setup_cost_options(const oct_setup *setup, oct_cost_options *options);
 
 /* "sm", "hbm", "nvlink-up" …; static. */
 const char *oct_setup_resource_kind(oct_resource_kind kind);

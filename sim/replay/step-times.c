@@ -14,9 +14,7 @@ cost_of(const oct_setup *s, oct_moe_kernel kernel) {
   options.routing_balanced = s->options.routing_balanced;
   options.routing_weights = s->routing_weights;
   options.n_routing_weights = s->n_routing_weights;
-  options.scale = s->options.engine_preset.step_time;
-  options.nccl_only = s->options.engine_preset.nccl_only;
-  options.expert_time = s->options.engine_preset.expert_time;
+  oct_setup_cost_options(s, &options);
   options.eager = s->engine.instance.eager;
   return oct_cost_new(s->spec, &s->engine.instance.parallel, s->devices, s->profile, &options,
                       NULL);

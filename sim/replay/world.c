@@ -48,9 +48,13 @@ simgrid_world(const oct_setup *setup, GError **error) {
   options.routing_balanced = setup->options.routing_balanced;
   options.routing_weights = setup->routing_weights;
   options.n_routing_weights = setup->n_routing_weights;
-  options.cost_scale = oct_setup_cost_scale(setup);
-  options.nccl_only = setup->options.engine_preset.nccl_only;
-  options.expert_time = setup->options.engine_preset.expert_time;
+  oct_cost_options imitated = OCT_COST_OPTIONS_DEFAULT;
+  oct_setup_cost_options(setup, &imitated);
+  options.cost_scale = imitated.scale;
+  options.nccl_only = imitated.nccl_only;
+  options.shared_beside = imitated.shared_beside;
+  options.fused_norms = imitated.fused_norms;
+  options.expert_time = imitated.expert_time;
   options.expert_miss = setup->options.expert_load ? OCT_EXPERT_MISS_LOAD : OCT_EXPERT_MISS_READ;
   if (setup->scenario != NULL) {
     options.load_weights = setup->scenario->cold_start;

@@ -241,7 +241,9 @@ oct_silicon_engine(const oct_silicon_row *row) {
   if (strcmp(row->backend, "sglang") == 0)
     return "sglang-0.5";
   if (strcmp(row->backend, "trtllm") == 0)
-    return "trtllm-1";
+    return g_str_has_prefix(row->version, "1.0") || g_str_has_prefix(row->version, "gpt-oss")
+               ? "trtllm-1.0"
+               : "trtllm-1.2";
   /* Asynchronous scheduling became the default in 0.14. */
   return g_str_has_prefix(row->version, "0.11") || g_str_has_prefix(row->version, "0.12")
              ? "vllm-0.12"

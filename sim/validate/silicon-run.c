@@ -5,6 +5,7 @@
 #include "engine/base/assert.h"
 #include "sim/replay/jobs.h"
 #include "sim/replay/replay.h"
+#include "sim/validate/score.h"
 #include "sim/validate/silicon.h"
 
 const guint oct_silicon_k[OCT_SILICON_KS] = {5, 10, 20};
@@ -158,6 +159,33 @@ oct_silicon_simulate(const oct_silicon_row *const *rows, guint n, const guint8 *
   return good;
 }
 
+/* ---------------------------------------------------------------- constants of an engine */
+
+/* An error counts at most so much in the mean: rows that another thing is wrong with. */
+#define ERROR_MAX 0.5
+
+void
+oct_silicon_fit_steps(const double *predicted, const double *measured, guint n,
+                      oct_silicon_fit *out) {
+  g_autofree double *errors = g_new(double, n + 1);
+  double best = INFINITY;
+  *out = (oct_silicon_fit){1, 0, NAN};
+  for (guint f = 80; f <= 130 && n > 0; f += 2)
+    for (guint g = 0; g <= 30; g++) {
+      const double factor = f / 100.0, gap_s = g * 1e-4;
+      double sum = 0;
+      for (guint i = 0; i < n; i++) {
+        errors[i] = fabs((factor * predicted[i] + gap_s) / measured[i] - 1);
+        sum += MIN(errors[i], ERROR_MAX);
+      }
+      double median = oct_quantile(errors, n, 0.5), error = median + 0.5 * sum / n;
+      if (error < best) {
+        best = error;
+        *out = (oct_silicon_fit){factor, gap_s, median};
+      }
+    }
+}
+
 /* ---------------------------------------------------------------- prefill alone */
 
 double
@@ -168,8 +196,7 @@ oct_silicon_burst_s(const oct_silicon_row *row) {
     return 0;
   oct_cost_options cost_options = OCT_COST_OPTIONS_DEFAULT;
   cost_options.kv_dtype = setup.engine.instance.kv_dtype;
-  cost_options.scale = oct_setup_cost_scale(&setup);
-  cost_options.expert_time = options.engine_preset.expert_time;
+  oct_setup_cost_options(&setup, &cost_options);
   g_autoptr(oct_cost) cost = oct_cost_new(setup.spec, &setup.engine.instance.parallel,
                                           setup.devices, setup.profile, &cost_options, NULL);
   double seconds = 0;

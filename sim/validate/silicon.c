@@ -14,7 +14,7 @@
 #define QUICK_OUTPUT_MAX      1024
 #define QUICK_CONCURRENCY_MAX 64
 /* Rows of each source that protocols are inferred on, and that the band of TTFT is made for. */
-#define INFER_ROWS 48
+#define INFER_ROWS 32
 #define BAND_ROWS  24
 #define STARTS     2
 #define ALL_LOADS  ((1u << OCT_SILICON_LOADS) - 1)
@@ -29,7 +29,7 @@ typedef struct protocol {
 /* Inferred by `octet validate --silicon --infer` and kept, so that no score chooses its protocol.
  */
 static const protocol frozen[SOURCES] = {
-    {"dated-csv", 3, 0, 0}, {"gap-analysis", 3, 0, 0}, {"db-dump", 3, 0, 0}};
+    {"dated-csv", 1, 0, 21}, {"gap-analysis", 2, 1, 24}, {"db-dump", 1, 0, 6}};
 
 typedef struct scored {
   const oct_silicon_row *row;
@@ -189,6 +189,12 @@ protocol_of(const run *r, const oct_silicon_row *row) {
   return &r->protocols[i];
 }
 
+static gboolean
+has_run(const run *r, const scored *s) {
+  const protocol *p = protocol_of(r, s->row);
+  return s->runs[p->load].failed == NULL && s->runs[p->load].tpot_s[p->start] > 0;
+}
+
 static guint8
 loads_of_protocol(const run *r, guint index) {
   return (guint8)(1u << protocol_of(r, g_array_index(r->scored, scored, index).row)->load);
@@ -240,6 +246,48 @@ show_protocols(run *r) {
   }
   oct_validate_note(table, "Closed loop at the row's concurrency; random data: no prefix hits, "
                            "uniform routing, no chat-template tokens.");
+}
+
+/* ---------------------------------------------------------------- constants of engines */
+
+/* What the presets of sim/engines would need to be right on H100 and H200: a factor on steps and a
+ * gap between them, on top of what they have. */
+static void
+show_engine_fits(run *r) {
+  static const char *const columns[] = {
+      "engine", "rows of H100, H200", "median % as it is", "factor", "gap ms", "median % then",
+      NULL};
+  json_t *table = oct_validate_table(
+      r->part, "Engines: what would make the time per token right on H100 and H200", columns);
+  g_auto(GStrv) names = oct_engine_preset_list();
+  g_autofree double *predicted = g_new(double, r->scored->len + 1);
+  g_autofree double *measured = g_new(double, r->scored->len + 1);
+  for (guint e = 0; names[e] != NULL; e++) {
+    g_auto(oct_score) now = {0};
+    oct_silicon_fit fit;
+    guint n = 0;
+    for (guint i = 0; i < r->scored->len; i++) {
+      const scored *s = &g_array_index(r->scored, scored, i);
+      if (!is_seen(s->row) || !has_run(r, s) || strcmp(oct_silicon_engine(s->row), names[e]) != 0)
+        continue;
+      const protocol *p = protocol_of(r, s->row);
+      predicted[n] = s->runs[p->load].tpot_s[p->start];
+      measured[n] = s->row->tpot_s;
+      oct_score_add(&now, predicted[n], measured[n]);
+      n++;
+    }
+    if (n == 0)
+      continue;
+    oct_silicon_fit_steps(predicted, measured, n, &fit);
+    json_t *row = oct_validate_row(table);
+    oct_validate_text(row, "%s", names[e]);
+    json_array_append_new(row, json_integer(n));
+    oct_validate_number(row, 100 * oct_score_quantile(&now, 0.5));
+    oct_validate_text(row, "%.2f", fit.factor);
+    oct_validate_text(row, "%.1f", 1e3 * fit.gap_s);
+    oct_validate_number(row, 100 * fit.median);
+  }
+  oct_validate_note(table, "Rows without version or precision count here: the engine is known.");
 }
 
 /* ---------------------------------------------------------------- scores */
@@ -331,12 +379,6 @@ add_row(json_t *table, const char *engine, const char *version, guint system, fi
                     a->len > 0 ? 100 * oct_quantile((double *)(void *)a->data, a->len, 0.5) : NAN,
                     b->len > 0 ? 100 * oct_quantile((double *)(void *)b->data, b->len, 0.5) : NAN,
                     a->len);
-}
-
-static gboolean
-has_run(const run *r, const scored *s) {
-  const protocol *p = protocol_of(r, s->row);
-  return s->runs[p->load].failed == NULL && s->runs[p->load].tpot_s[p->start] > 0;
 }
 
 static int
@@ -481,6 +523,8 @@ oct_validate_silicon(const oct_validate_options *options, GError **error) {
     figures_init(&clear_rows);
     figures_init(&vague_rows);
     show_protocols(&r);
+    if (options->infer)
+      show_engine_fits(&r);
     add_rows(&r);
     score_table(&r, FALSE, "Rows with version and precision", &clear_rows);
     score_table(&r, TRUE, "Rows without version or precision: which kernels ran is not known",

@@ -71,6 +71,13 @@ gboolean oct_silicon_simulate(const oct_silicon_row *const *rows, guint n, const
                               const oct_validate_options *options, oct_silicon_run *out,
                               GError **error) G_GNUC_WARN_UNUSED_RESULT;
 
+/* time = factor x predicted + gap: the two that fit best, and the median error with them. */
+typedef struct oct_silicon_fit {
+  double factor, gap_s, median;
+} oct_silicon_fit;
+void oct_silicon_fit_steps(const double *predicted, const double *measured, guint n,
+                           oct_silicon_fit *out);
+
 /* Time to prefill `concurrency` prompts and nothing else, as priced. 0 when it cannot be priced. */
 double oct_silicon_burst_s(const oct_silicon_row *row);
 

@@ -7,7 +7,8 @@
 static const char engine_text[] =
     "[engine]\ntitle=T\npolicy=vllm-v1\npreemption=recompute\nasync_scheduling=false\n"
     "graphs=true\nall_reduce=nccl\nmax_num_seqs=64\nmax_num_batched_tokens=2048\n"
-    "gpu_memory_utilization=0.5\nexpert_time=1.5\nstep_time=1.25\n";
+    "gpu_memory_utilization=0.5\nexpert_time=1.5\n"
+    "expert_time_int4=2\nstep_time=1.25\nshared_experts=beside\nnorms=fused\n";
 static const char host_text[] =
     "[host]\nstep_us=700\nstep_per_seq_us=2\nrequest_in_us=9000\nrequest_out_per_token_us=4\n"
     "submit_lead_us=10\ngraph_max_batch=32\n";
@@ -44,9 +45,15 @@ sets_scheduler_host_and_kernels(void) {
   g_assert_cmpint(setup.profile->engine.request_in_ns, ==, 9000000);
   g_assert_cmpuint(setup.profile->engine.graph_max_batch, ==, 32);
   g_assert_cmpstr(setup.profile->engine.preset, ==, "mine");
-  g_assert_cmpfloat(oct_setup_cost_scale(&setup), ==, 1.25);
+  oct_cost_options prices = OCT_COST_OPTIONS_DEFAULT;
   setup.options.cost_scale = 2;
-  g_assert_cmpfloat(oct_setup_cost_scale(&setup), ==, 2.5);
+  oct_setup_cost_options(&setup, &prices);
+  g_assert_cmpfloat(prices.scale, ==, 2.5);
+  g_assert_cmpfloat(prices.expert_time, ==, 1.5);
+  g_assert_true(prices.nccl_only && prices.shared_beside && prices.fused_norms);
+  setup.spec->types.expert = OCT_DTYPE_INT4_G32;
+  oct_setup_cost_options(&setup, &prices);
+  g_assert_cmpfloat(prices.expert_time, ==, 3);
   oct_setup_clear(&setup);
 }
 

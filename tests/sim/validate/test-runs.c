@@ -1,0 +1,150 @@
+/* Whole runs against what others measured: today's errors do not grow. Quick samples; bounds are
+ * what was measured, rounded up. */
+#include "config.h"
+
+#include <math.h>
+
+#include "sim/validate/report.h"
+#include "sim/validate/silicon.h"
+#include "tests/sim/validate/recordings.h"
+
+static gboolean
+has_simgrid_or_skip(void) {
+#ifdef HAVE_SIMGRID
+  return TRUE;
+#else
+  g_test_skip("SimGrid is not built in");
+  return FALSE;
+#endif
+}
+
+static void
+published(void) {
+  g_autofree char *folder = has_simgrid_or_skip() ? recordings_or_skip() : NULL;
+  if (folder == NULL)
+    return;
+  g_autoptr(GError) error = NULL;
+  oct_validate_options options = {.data = folder, .quick = TRUE, .seed = 1, .jobs = 2};
+  json_t *part = oct_validate_silicon(&options, &error);
+  g_assert_no_error(error);
+  recordings_judge(part, "TPOT on systems not fitted, median", 0.10);
+  g_assert_cmpuint(json_array_size(json_object_get(part, "rows")), >, 20);
+  json_decref(part);
+}
+
+static void
+recorded(void) {
+  static const struct {
+    const char *what;
+    double bound;
+  } bounds[] = {
+      {"later requests, mean TTFT s", 0.025},
+      {"later requests, mean TPOT s", 0.025},
+      {"later requests, mean latency s", 0.025},
+      {"curve of running", 0.07},
+      {"curve of waiting", 0.05},
+      {"curve of KV in use", 0.04},
+  };
+  g_autofree char *folder = has_simgrid_or_skip() ? recordings_or_skip() : NULL;
+  if (folder == NULL)
+    return;
+  g_autoptr(GError) error = NULL;
+  oct_validate_options options = {.data = folder, .quick = TRUE, .seed = 1, .jobs = 1};
+  json_t *part = oct_validate_record(&options, &error);
+  g_assert_no_error(error);
+  for (gsize i = 0; i < G_N_ELEMENTS(bounds); i++)
+    recordings_judge(part, bounds[i].what, bounds[i].bound);
+  json_decref(part);
+}
+
+/* ---------------------------------------------------------------- what needs no recordings */
+
+static void
+a_fit_finds_factor_and_gap(void) {
+  double predicted[20], measured[20];
+  oct_silicon_fit fit;
+  for (guint i = 0; i < G_N_ELEMENTS(predicted); i++) {
+    predicted[i] = 0.004 + 0.001 * i;
+    measured[i] = 1.1 * predicted[i] + 0.0007;
+  }
+  measured[3] *= 3; /* one row that another thing is wrong with */
+  oct_silicon_fit_steps(predicted, measured, G_N_ELEMENTS(predicted), &fit);
+  g_assert_cmpfloat_with_epsilon(fit.factor, 1.1, 1e-9);
+  g_assert_cmpfloat_with_epsilon(fit.gap_s, 0.0007, 1e-9);
+  g_assert_cmpfloat(fit.median, <, 1e-9);
+}
+
+static oct_silicon_row
+some_row(void) {
+  return (oct_silicon_row){.backend = "vllm",
+                           .version = "0.19.0",
+                           .model = "meta-llama/Llama-3.1-70B",
+                           .precision = "fp8",
+                           .gemm = "fp8",
+                           .moe = "fp8",
+                           .source = "dated-csv",
+                           .system = 2,
+                           .isl = 1024,
+                           .osl = 128,
+                           .concurrency = 8,
+                           .tp = 4,
+                           .dp = 1,
+                           .moe_tp = 4,
+                           .moe_ep = 1};
+}
+
+static void
+a_row_is_a_configuration(void) {
+  g_autoptr(GError) error = NULL;
+  oct_silicon_row row = some_row();
+  oct_setup_options options;
+  g_assert_null(oct_silicon_unsupported(&row));
+  g_assert_cmpstr(oct_silicon_engine(&row), ==, "vllm-0.24");
+  g_assert_true(oct_silicon_setup(&row, &options, &error));
+  g_assert_cmpstr(options.node, ==, "b200-hgx8");
+  g_assert_cmpint(options.weight_type, ==, OCT_DTYPE_FP8);
+  g_assert_cmpuint(options.engine.instance.parallel.tensor, ==, 4);
+  g_assert_cmpfloat(oct_silicon_burst_s(&row), >, 0.01);
+  g_strlcpy(row.version, "0.12.0", sizeof row.version);
+  g_assert_cmpstr(oct_silicon_engine(&row), ==, "vllm-0.12");
+  row.dp = 4;
+  g_assert_nonnull(oct_silicon_unsupported(&row));
+  row.dp = 1;
+  g_strlcpy(row.model, "zhipuai/GLM-5", sizeof row.model);
+  g_assert_nonnull(oct_silicon_unsupported(&row));
+}
+
+/* Equal rows are one run; a row that cannot be built says why and does not end the others. */
+static void
+runs_are_shared_and_refusals_told(void) {
+  if (!has_simgrid_or_skip())
+    return;
+  g_autoptr(GError) error = NULL;
+  oct_silicon_row row = some_row(), big = some_row();
+  const oct_silicon_row *rows[] = {&row, &row, &big};
+  const guint8 loads[] = {1, 1, 1};
+  oct_validate_options options = {.jobs = 2};
+  g_autofree oct_silicon_run *runs = g_new0(oct_silicon_run, 3 * OCT_SILICON_LOADS);
+  big.tp = 1;
+  g_strlcpy(big.gemm, "", sizeof big.gemm); /* 141 GB of BF16 on one GPU of 192 fit; on H100 not */
+  big.system = 0;
+  g_assert_true(oct_silicon_simulate(rows, 3, loads, &options, runs, &error));
+  g_assert_no_error(error);
+  g_assert_cmpfloat(runs[0].tpot_s[0], >, 0.003);
+  g_assert_cmpfloat(runs[0].tpot_s[0], <, 0.03);
+  g_assert_cmpfloat(runs[0].tpot_s[0], ==, runs[OCT_SILICON_LOADS].tpot_s[0]);
+  g_assert_null(runs[0].failed);
+  g_assert_nonnull(runs[(gsize)2 * OCT_SILICON_LOADS].failed);
+  g_free(runs[(gsize)2 * OCT_SILICON_LOADS].failed);
+}
+
+int
+main(int argc, char **argv) {
+  g_test_init(&argc, &argv, NULL);
+  g_test_add_func("/sim/validate/runs/a-fit-finds-factor-and-gap", a_fit_finds_factor_and_gap);
+  g_test_add_func("/sim/validate/runs/a-row-is-a-configuration", a_row_is_a_configuration);
+  g_test_add_func("/sim/validate/runs/shared-and-refusals-told", runs_are_shared_and_refusals_told);
+  g_test_add_func("/sim/validate/runs/published-ones-are-within-bounds", published);
+  g_test_add_func("/sim/validate/runs/recorded-one-is-within-bounds", recorded);
+  return g_test_run();
+}
