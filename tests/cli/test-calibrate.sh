@@ -28,4 +28,22 @@ else
   esac
   ok "$([ ! -e "$work/x.ini" ]; echo $?)" "and writes nothing"
 fi
+
+# --- the steps of a run on the twin cost what its profile says they cost
+run "$octet" replay gen:chat-150,rate=4,requests=20 --model llama-3.1-8b --node h200x1 \
+  --backend "record:steps=$work/steps.jsonl@simgrid:node=h200x1"
+case $err in
+  *'no backend "simgrid"'*) skip "steps of a twin" "no SimGrid in this build" ;;
+  *)
+    is "$status" 0 "a replay logs its steps"
+    run "$octet" validate --steps "$work/steps.jsonl" --model llama-3.1-8b --node h200x1 --json -
+    is "$status" 0 "and they are priced"
+    has "$(printf '%s' "$out" | tr -d ' \n')" '"got_percent":0.0' "without any error"
+    ;;
+esac
+run "$octet" validate --steps "$work/none" --node h200x1
+is "$status" 2 "steps without their model are wrong usage"
+has "$err" "needs the --model" "and it says why"
+run "$octet" validate --steps "$work/none" --node h200x1 --model llama-3.1-8b
+is "$status" 1 "a log that is not there fails"
 done_testing
