@@ -4,6 +4,7 @@
 #include <sys/sysinfo.h>
 
 #include "backends/cpu/cpu.h"
+#include "backends/cuda/nvml.h"
 #include "backends/record/record.h"
 #include "backends/registry.h"
 #include "cli/hf-cache.h"
@@ -17,7 +18,7 @@ typedef struct maker {
   const oct_serve_options *options;
   oct_setup_options setup;
   char *description; /* of the world, owned; NULL: cpu with plain options */
-  gboolean is_cpu, is_mock, is_simgrid;
+  gboolean is_cpu, is_mock, is_simgrid, is_cuda;
   oct_serve_told told;
   void *user;
 } maker;
@@ -126,6 +127,7 @@ choose_backend(maker *m) {
   gboolean mock = inner != NULL && (strcmp(inner, "mock") == 0 || g_str_has_prefix(inner, "mock:"));
   m->model->imitates =
       m->is_mock || m->is_simgrid || mock || (inner != NULL && g_str_has_prefix(inner, "simgrid:"));
+  m->is_cuda = inner != NULL && (strcmp(inner, "cuda") == 0 || g_str_has_prefix(inner, "cuda:"));
   if (mock && strstr(inner, "clock=") == NULL)
     m->description =
         g_strdup_printf("%s%cclock=real", text, strchr(inner, ':') != NULL ? ',' : ':');
@@ -187,6 +189,22 @@ count_cpu_pages(maker *m, GError **error) {
   return TRUE;
 }
 
+/* Free memory of the GPU that has least; 0: the driver does not tell. */
+static guint64
+gpu_free_bytes(void) {
+  guint64 least = 0;
+  for (guint32 i = 0; i < oct_nvml_count(); i++) {
+    oct_nvml_identity who;
+    oct_nvml_health health;
+    if (!oct_nvml_identity_read(i, &who) || !oct_nvml_health_read(who.bus_id, &health) ||
+        health.free_mib == OCT_NVML_UNKNOWN)
+      continue;
+    guint64 bytes = (guint64)health.free_mib << 20;
+    least = least == 0 ? bytes : MIN(least, bytes);
+  }
+  return least;
+}
+
 static gboolean
 check_dtype(const maker *m, GError **error) {
   const char *asked = m->options->dtype;
@@ -217,7 +235,7 @@ warn_of_unused(const maker *m) {
       {"expert-cache-size", o->expert_cache_bytes > 0},
       {"engine-preset", o->preset != NULL},
   };
-  for (gsize i = 0; o->node == NULL && i < G_N_ELEMENTS(checks); i++)
+  for (gsize i = 0; o->node == NULL && o->device_bytes == 0 && i < G_N_ELEMENTS(checks); i++)
     if (checks[i].given)
       g_ptr_array_add(m->model->setup.warnings,
                       g_strdup_printf("warning: %s has no effect on this backend without --node",
@@ -230,6 +248,8 @@ make_setup(maker *m, GError **error) {
   choose_replicas(m);
   if (m->is_cpu && !count_cpu_pages(m, error))
     return FALSE;
+  if (m->is_cuda && m->setup.node == NULL)
+    m->setup.device_bytes = gpu_free_bytes();
   if (!m->is_cpu && m->options->kv_bytes > 0)
     return refuse(error, "kv-cache-memory-bytes: of --backend cpu; see --gpu-memory-utilization, "
                          "--num-gpu-blocks-override");

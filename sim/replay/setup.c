@@ -1,6 +1,7 @@
 #include "sim/replay/setup.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "engine/base/assert.h"
 #include "engine/base/limits.h"
@@ -11,6 +12,8 @@
 
 /* Without a node there is no memory to count: mock gets pages for this many tokens. */
 #define MOCK_CACHE_TOKENS (4u << 20)
+/* Graphs that a backend without a profile is taken to have, as the profiles do. */
+#define GRAPH_MAX_BATCH 512
 
 void
 oct_setup_options_default(oct_setup_options *options) {
@@ -116,7 +119,9 @@ translate_swap_space(oct_setup *s) {
 static void
 fill_defaults(oct_setup *s) {
   oct_engine_config *e = &s->engine;
-  gboolean large = s->profile != NULL && s->profile->gpu.hbm_bytes >= OCT_SETUP_LARGE_GPU_BYTES;
+  const double device_bytes =
+      s->profile != NULL ? s->profile->gpu.hbm_bytes : (double)s->options.device_bytes;
+  gboolean large = device_bytes >= OCT_SETUP_LARGE_GPU_BYTES;
   guint32 seqs = large ? OCT_SETUP_LARGE_MAX_NUM_SEQS
                        : (guint32)oct_limit_get(OCT_LIMIT_MAX_NUM_SEQS)->standard;
   guint32 tokens = large ? OCT_SETUP_LARGE_MAX_BATCHED_TOKENS
@@ -275,6 +280,12 @@ share_with_draft(oct_setup *s, oct_ledger_config *c, GError **error) {
   return TRUE;
 }
 
+static guint64
+host_bytes(void) {
+  long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+  return pages > 0 && size > 0 ? (guint64)pages * (guint64)size : 0;
+}
+
 static gboolean
 plan_memory(oct_setup *s, GError **error) {
   const oct_setup_options *o = &s->options;
@@ -289,15 +300,18 @@ plan_memory(oct_setup *s, GError **error) {
   c.max_num_batched_tokens = e->max_num_batched_tokens;
   c.max_model_len = e->max_model_len;
   c.depth = e->instance.parallel.pipeline + e->run_ahead;
-  c.graph_max_batch = e->instance.eager ? 0 : s->profile->engine.graph_max_batch;
+  c.graph_max_batch = s->profile != NULL ? s->profile->engine.graph_max_batch : GRAPH_MAX_BATCH;
+  if (e->instance.eager)
+    c.graph_max_batch = 0;
   c.prefix_caching = e->prefix_caching;
-  c.device_bytes = (guint64)s->profile->gpu.hbm_bytes;
+  c.device_bytes =
+      s->profile != NULL ? (guint64)s->profile->gpu.hbm_bytes : s->options.device_bytes;
   c.gpu_memory_utilization = o->gpu_memory_utilization;
   c.num_gpu_blocks_override = o->num_gpu_blocks_override;
   c.state_memory_ratio = o->state_memory_ratio;
   c.expert_cache_bytes = o->expert_cache_bytes;
   c.kv_offloading_bytes = o->kv_offloading_bytes;
-  c.host_bytes = (guint64)s->profile->host.memory_bytes;
+  c.host_bytes = s->profile != NULL ? (guint64)s->profile->host.memory_bytes : host_bytes();
   if (!(s->draft_spec != NULL ? share_with_draft(s, &c, error)
                               : oct_ledger_make(&c, &s->ledger, error)))
     return FALSE;
@@ -459,7 +473,7 @@ make(oct_setup *s, GError **error) {
   translate_swap_space(s);
   warn_of_unused(s);
   fill_defaults(s);
-  if (s->profile == NULL)
+  if (s->profile == NULL && o->device_bytes == 0)
     plan_mock_memory(s);
   else if (!plan_memory(s, error))
     return FALSE;

@@ -43,6 +43,9 @@ typedef struct oct_setup_options {
    * long_prefill_threshold, decode_gap_max_ns, queue_max, no_forward. */
   oct_engine_config engine;
   int prefix_caching; /* 1 on, 0 off, -1 = on but for models with recurrent state, as vLLM */
+  /* Without a profile: memory of each GPU that the world has; 0 = not known, and the mock's pages
+   * are planned. */
+  guint64 device_bytes;
   double gpu_memory_utilization;
   guint32 num_gpu_blocks_override;
   double state_memory_ratio;

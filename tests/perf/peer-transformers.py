@@ -2,12 +2,12 @@
 """Hugging Face transformers' own continuous batching in a closed loop: a peer for `octet serve`.
 
     peer-transformers.py CONFIG.json [--concurrency 1,16,64,256] [--input 1024] [--output 256]
-                         [--requests-per-slot 2] [--attention paged|sdpa] [--json FILE]
+                         [--requests-per-slot 2] [--attention sdpa] [--graphs] [--json FILE]
 
 The model is made from a config of the zoo with random bfloat16 weights on the GPU; prompts are
 random ids, as many tokens are asked for as stated. No HTTP and no text: what is measured is the
-engine. Output tokens per second are of the whole run, TTFT and ITL are of streamed outputs where
-the library streams.
+engine. Output tokens per second are of the whole run; TTFT and ITL are from the times of tokens
+that the library records. Made for transformers 5.
 """
 import argparse
 import json
@@ -24,7 +24,8 @@ def parse():
     p.add_argument("--input", type=int, default=1024)
     p.add_argument("--output", type=int, default=256)
     p.add_argument("--requests-per-slot", type=int, default=2)
-    p.add_argument("--attention", default="paged|sdpa")
+    p.add_argument("--attention", default="sdpa")
+    p.add_argument("--graphs", action="store_true", help="ask for CUDA graphs")
     p.add_argument("--limit-s", type=float, default=60)
     p.add_argument("--json")
     return p.parse_args()
@@ -51,7 +52,16 @@ def percentile(values, q):
     return values[min(len(values) - 1, int(q * len(values)))] if values else None
 
 
-def closed_loop(model, generation, args, n, deadline):
+def stamps(result):
+    """Times of a request's tokens, where the library records them."""
+    for name in ("timestamps", "token_timestamps"):
+        values = getattr(result, name, None)
+        if values:
+            return list(values)
+    return []
+
+
+def closed_loop(model, generation, batching, args, n, deadline):
     """n requests at a time, a new one for each that ends."""
     vocab, total = model.config.vocab_size, n * args.requests_per_slot
     rng = random.Random(n)
@@ -59,41 +69,37 @@ def closed_loop(model, generation, args, n, deadline):
     def prompt():
         return [rng.randrange(100, vocab - 1000) for _ in range(args.input)]
 
-    manager = model.init_continuous_batching(generation_config=generation)
-    manager.start()
-    sent, first, tokens, last, gaps = {}, {}, {}, {}, []
-    begun = time.perf_counter()
+    sent, ttft, gaps, e2e = {}, [], [], []
+    ended = out = 0
+    with model.continuous_batching_context_manager(
+            generation_config=generation, continuous_batching_config=batching, block=True,
+            timeout=5) as manager:
 
-    def add():
-        request = manager.add_request(prompt(), max_new_tokens=args.output, streaming=True)
-        sent[request] = time.perf_counter()
+        def add():
+            request = manager.add_request(prompt(), max_new_tokens=args.output,
+                                          record_timestamps=True)
+            sent[request] = time.perf_counter()
 
-    for _ in range(n):
-        add()
-    ended, ttft, e2e, out = 0, [], [], 0
-    try:
+        begun = time.perf_counter()
+        for _ in range(n):
+            add()
         while ended < total and time.perf_counter() < deadline:
             result = manager.get_result(timeout=1)
-            if result is None:
+            if result is None or not result.is_finished():
+                if result is None and not manager.is_running():
+                    raise RuntimeError("its thread ended")
                 continue
-            now, request = time.perf_counter(), result.request_id
-            count = len(result.generated_tokens)
-            if count > tokens.get(request, 0):
-                if request not in first:
-                    first[request] = now
-                    ttft.append(now - sent[request])
-                else:
-                    gaps.append(now - last[request])
-                out += count - tokens.get(request, 0)
-                tokens[request], last[request] = count, now
-            if result.is_finished():
-                ended += 1
-                e2e.append(now - sent[request])
-                if len(sent) < total:
-                    add()
-    finally:
+            now = time.perf_counter()
+            ended += 1
+            out += len(result.generated_tokens)
+            e2e.append(now - sent[result.request_id])
+            times = stamps(result)
+            gaps += [b - a for a, b in zip(times, times[1:])]
+            if times and abs(times[-1] - now) < 5:  # of the same clock
+                ttft.append(times[0] - sent[result.request_id])
+            if len(sent) < total:
+                add()
         took = time.perf_counter() - begun
-        manager.stop(block=True, timeout=5)
     return {
         "concurrency": n,
         "requests": ended,
@@ -112,6 +118,7 @@ def main():
         import torch
         import transformers
         from transformers import GenerationConfig
+        from transformers.generation import ContinuousBatchingConfig
     except ImportError as e:
         print(f"peer-transformers: skipped: {e}")
         return 0
@@ -125,12 +132,14 @@ def main():
           f"{time.perf_counter() - begun:.1f} s", flush=True)
     generation = GenerationConfig(max_new_tokens=args.output, min_new_tokens=args.output,
                                   do_sample=False, eos_token_id=-1, pad_token_id=0)
+    batching = ContinuousBatchingConfig(allow_block_sharing=False,
+                                        use_cuda_graph=True if args.graphs else None)
     rows, deadline = [], begun + args.limit_s
     for n in (int(c) for c in args.concurrency.split(",")):
         if time.perf_counter() > deadline:
             break
         try:
-            row = closed_loop(model, generation, args, n, deadline)
+            row = closed_loop(model, generation, batching, args, n, deadline)
         except Exception as e:  # the library's interface differs by version: say so, go on
             print(f"concurrency {n}: {type(e).__name__}: {e}", flush=True)
             continue

@@ -56,6 +56,25 @@ test_layout(void) {
   oct_setup_clear(&s);
 }
 
+/* Without a profile: GPUs of so many bytes, as a driver tells them. */
+static void
+test_device_bytes(void) {
+  oct_setup_options o;
+  oct_setup known, told;
+  options_for(&o, "llama-3.1-8b", "h200x1");
+  o.backend = OCT_REPLAY_MOCK;
+  make(&known, &o);
+  o.node = NULL;
+  o.device_bytes = (guint64)known.profile->gpu.hbm_bytes;
+  make(&told, &o);
+  g_assert_true(told.has_ledger);
+  g_assert_cmpuint(told.engine.max_num_seqs, ==, 256);
+  g_assert_cmpuint(told.engine.instance.memory.groups[0].n_device, ==,
+                   known.engine.instance.memory.groups[0].n_device);
+  oct_setup_clear(&told);
+  oct_setup_clear(&known);
+}
+
 static void
 test_context(void) {
   oct_setup_options o;
@@ -198,6 +217,7 @@ int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/replay/setup/layout-follows-the-node-and-the-model", test_layout);
+  g_test_add_func("/replay/setup/memory-may-be-told-without-a-profile", test_device_bytes);
   g_test_add_func("/replay/setup/context-is-what-model-and-cache-allow", test_context);
   g_test_add_func("/replay/setup/swap-space-is-the-host-tier-per-gpu", test_swap_space);
   g_test_add_func("/replay/setup/refuses-with-the-reason", test_refuses);
