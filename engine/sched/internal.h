@@ -269,6 +269,7 @@ struct oct_engine {
 
   /* The step being built. */
   guint32 tokens_left, slices_left; /* of the domain being planned */
+  guint32 drafts_left;              /* of its tokens, those that may be drafts */
   oct_flight *plan;
   gboolean plan_preempted;
   /* What slots opened in it have put into its record, and what they may; each alone fits. */
@@ -487,6 +488,8 @@ gboolean oct_residency_check(const oct_engine *engine, GError **error);
 gboolean oct_spec_drafts_for(const oct_engine *engine, const oct_seq *seq);
 /* Whether its next decode has to wait for the end of what is in flight. */
 gboolean oct_spec_waits(const oct_engine *engine, const oct_seq *seq);
+/* Tokens of the domain's part of a step that may be drafts. */
+guint32 oct_spec_share(const oct_engine *engine, guint32 domain);
 /* How many drafts its next slice may have, but for the step's budgets and memory. */
 guint32 oct_spec_limit(const oct_engine *engine, const oct_seq *seq);
 /* Puts what is proposed into engine->drafts and takes pages for it, without preempting anybody;

@@ -370,6 +370,7 @@ add_slice(oct_engine *engine, oct_seq *seq, guint32 n, guint32 n_drafts, gboolea
   seq->unfinished++;
   seq->last_step = seq->epoch = step;
   engine->tokens_left -= n;
+  engine->drafts_left -= n_drafts;
   engine->slices_left--;
   if (prefill)
     oct_kv_index(engine, seq, seq->sched, step);
@@ -636,6 +637,7 @@ oct_plan_step(oct_engine *engine) {
   for (guint32 d = 0; d < engine->n_domains; d++) {
     engine->tokens_left = engine->config.max_num_batched_tokens;
     engine->slices_left = engine->config.max_num_seqs;
+    engine->drafts_left = oct_spec_share(engine, d);
     engine->policy->plan(engine, d);
   }
   engine->plan = NULL;

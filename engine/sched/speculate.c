@@ -5,9 +5,9 @@
  * in a step, nothing is submitted ahead of that step, for anybody: else the two halves of a batch
  * would take turns.
  *
- * Drafts come last. They take what tokens and pages the others leave: nobody waits for a token, and
- * nobody is preempted, for the sake of a draft. The pages of those that were not accepted go back
- * when the slice ends.
+ * Drafts come last. They take what tokens and pages the others leave, and no more than a quarter of
+ * a step while prompts wait: no decode waits for a token, and nobody is preempted, for the sake of
+ * a draft. The pages of those that were not accepted go back when the slice ends.
  *
  * Not drafted for: guided requests, since a slice takes one mask; and a while, those of whose
  * drafts too little is accepted. */
@@ -44,12 +44,21 @@ oct_spec_limit(const oct_engine *engine, const oct_seq *seq) {
   return cut == 0 ? n : MIN(n, MAX(cut - seq->sched, 2) - 2);
 }
 
+guint32
+oct_spec_share(const oct_engine *engine, guint32 domain) {
+  guint32 tokens = engine->config.max_num_batched_tokens;
+  gboolean pending = engine->config.speculation.method != OCT_DRAFT_NONE &&
+                     oct_plan_prefill_pending(engine, domain);
+  return pending ? tokens / 4 : tokens;
+}
+
 /* What the step's budgets leave: each sequence that has no slice yet can have one of one token. */
 static guint32
 fit_budgets(const oct_engine *engine, const oct_seq *seq, guint32 n) {
   const oct_kv_domain *d = &engine->domains[seq->domain];
   guint32 planned = engine->config.max_num_seqs - engine->slices_left;
   guint32 others = d->n_running > planned ? d->n_running - planned - 1 : 0;
+  n = MIN(n, engine->drafts_left);
   n = MIN(n, engine->tokens_left > others + 1 ? engine->tokens_left - others - 1 : 0);
   if (seq->request->n_logprobs > 0)
     n = MIN(n, (VERIFIED_MAX - engine->verified_used) / (1u + seq->request->n_logprobs));

@@ -137,6 +137,19 @@ about_machine(const oct_replay_result *r, json_t *list) {
 }
 
 static void
+about_drafts(const oct_setup *s, json_t *list) {
+  const oct_speculation *c = &s->engine.speculation;
+  if (c->method == OCT_DRAFT_NONE)
+    return;
+  g_autoptr(GString) text = g_string_new("drafts: accepted by chance, whatever the text: by place");
+  for (guint32 i = 0; i < s->speculative.n_acceptance; i++)
+    g_string_append_printf(text, "%s %.3g", i > 0 ? "," : "", s->speculative.acceptance[i]);
+  if (c->method == OCT_DRAFT_NGRAM)
+    g_string_append_printf(text, "; %.3g of decodes find any", c->proposal_rate);
+  add(list, "%s", text->str);
+}
+
+static void
 about_lengths(const oct_replay_config *config, const oct_replay_result *r, json_t *list) {
   const oct_drive_result *d = &r->drive;
   if (config->exact_lengths)
@@ -156,6 +169,7 @@ about_lengths(const oct_replay_config *config, const oct_replay_result *r, json_
 void
 oct_replay_assumptions(const oct_replay_config *config, const oct_replay_result *r, json_t *list) {
   about_machine(r, list);
+  about_drafts(&r->setup, list);
   about_lengths(config, r, list);
   if (!r->facts.has_hash_ids)
     add(list, "prefix hits: not modelled, the trace has lengths only");

@@ -277,6 +277,7 @@ share_with_draft(oct_setup *s, oct_ledger_config *c, GError **error) {
     full = c->num_gpu_blocks_override;
   }
   plan_draft_pages(s, full * s->engine.instance.parallel.decode_context);
+  s->draft_cache_bytes = page * s->engine.speculation.draft.memory.groups[0].n_device;
   return TRUE;
 }
 

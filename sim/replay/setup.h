@@ -92,6 +92,7 @@ typedef struct oct_setup {
   guint32 n_routing_weights;
   oct_speculative speculative;
   oct_model_spec *draft_spec; /* owned; NULL without a draft model */
+  guint64 draft_cache_bytes;  /* of a GPU, where there is a ledger */
   oct_scenario *scenario;     /* owned; NULL = none */
   GPtrArray *warnings;        /* char *, owned */
 } oct_setup;

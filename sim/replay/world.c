@@ -100,6 +100,14 @@ read_use(oct_world *world, guint *n, double *moved, gint64 *delayed_ns) {
 
 oct_world *
 oct_setup_world(const oct_setup *setup, GError **error) {
+  if (setup->speculative.method != OCT_DRAFT_NONE && setup->speculative.n_acceptance == 0 &&
+      setup->options.description == NULL) {
+    g_set_error(
+        error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION,
+        "speculative-config: acceptance is missing: a trace has no tokens to compare drafts "
+        "with. A number from 0 to 1, one for each place, or a file with a server's metrics");
+    return NULL;
+  }
   if (setup->options.description != NULL)
     return oct_backend_world_new(setup->options.description, error);
   if (setup->options.backend == OCT_REPLAY_MOCK)
@@ -123,8 +131,15 @@ replan(void *user, const gboolean taken[OCT_NODE_DEVICES_MAX], guint32 ranks,
   memcpy(node.taken, taken, sizeof node.taken);
   oct_ledger_config config = setup->ledger.config;
   config.max_model_len = setup->options.engine.max_model_len;
+  if (setup->draft_spec != NULL) { /* its cache stays as it is */
+    config.num_gpu_blocks_override = setup->options.num_gpu_blocks_override;
+    config.gpu_memory_utilization -= (double)setup->draft_cache_bytes / (double)config.device_bytes;
+  }
   if (!oct_replan_make(&config, &node, ranks, &plan, error))
     return FALSE;
+  oct_parallel *draft = &engine->speculation.draft.parallel;
+  if (draft->tensor > oct_parallel_world(&plan.parallel))
+    draft->tensor = 1;
   guint64 holds = plan.ledger.cache_tokens > 0 ? plan.ledger.cache_tokens : G_MAXUINT32;
   engine->instance.parallel = plan.parallel;
   engine->instance.memory = plan.ledger.plan;
