@@ -58,6 +58,13 @@ floor_seconds(const priced *p, const oct_step_shape *shape) {
   return (double)oct_cost_floor_ns(p->cost, shape) / 1e9;
 }
 
+/* Tokens that a sequence can have of a step at most. */
+static double
+tokens_a_step(const priced *p) {
+  const oct_speculation *s = &p->setup->engine.speculation;
+  return s->method == OCT_DRAFT_NONE ? 1 : 1.0 + s->n_tokens;
+}
+
 /* ---------------------------------------------------------------- objectives */
 
 /* What no request of the objective's share can beat: of its prompt, its tokens. */
@@ -68,8 +75,9 @@ objective_floor(const priced *p, const oct_slo_item *item, double gap_s) {
   if (share < 0)
     share = 0;
   switch (item->latency) {
+  case OCT_LATENCY_ITL: /* tokens of one step have no time between them */
+    return tokens_a_step(p) > 1 ? 0 : gap_s;
   case OCT_LATENCY_TPOT:
-  case OCT_LATENCY_ITL:
     return gap_s;
   case OCT_LATENCY_E2E:
     return gap_s * (oct_plan_quantile(w->outputs, w->n, share) - 1.0);
@@ -92,7 +100,7 @@ static void
 judge_objectives(const priced *p, const oct_slo *slo, oct_plan_bound *out) {
   oct_step_shape shape;
   decode_shape(p, 1, p->workload->inputs[0], &shape);
-  double gap_s = floor_seconds(p, &shape);
+  double gap_s = floor_seconds(p, &shape) / tokens_a_step(p);
   for (guint i = 0; i < slo->n_items && !out->misses; i++) {
     const oct_slo_item *item = &slo->items[i];
     double least = objective_floor(p, item, gap_s), limit = (double)item->limit_ns / 1e9;
@@ -126,7 +134,7 @@ most_rate(const priced *p) {
   oct_step_shape shape;
   guint32 batch = batch_max(p);
   decode_shape(p, batch, w->decode_context, &shape);
-  double decode = w->mean_output * floor_seconds(p, &shape) / batch;
+  double decode = w->mean_output * floor_seconds(p, &shape) / batch / tokens_a_step(p);
   double prompt = 0;
   if (prompt_tokens(p) > 0) {
     double tokens = prefill_shape(p, prompt_tokens(p), p->setup->engine.max_num_batched_tokens,

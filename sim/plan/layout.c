@@ -206,5 +206,9 @@ oct_plan_serve_command(const oct_plan_layout *layout) {
   if (o->prefix_caching >= 0)
     g_string_append(line,
                     o->prefix_caching ? " --enable-prefix-caching" : " --no-enable-prefix-caching");
+  g_autofree char *drafts =
+      o->speculative != NULL ? oct_speculative_of_server(o->speculative) : NULL;
+  if (drafts != NULL)
+    g_string_append_printf(line, " --speculative-config '%s'", drafts);
   return g_string_free(line, FALSE);
 }

@@ -1,7 +1,7 @@
 #include "sim/replay/speculation.h"
 
 #include <jansson.h>
-#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "sim/replay/metrics.h"
@@ -227,4 +227,19 @@ oct_speculative_rates(const oct_speculative *s) {
                            g_ascii_dtostr(number, sizeof number, s->acceptance[i]));
   }
   return g_string_free(g_steal_pointer(&out), FALSE);
+}
+
+char *
+oct_speculative_of_server(const char *text) {
+  json_t *object = json_loads(text, 0, NULL);
+  char *out = NULL;
+  if (json_is_object(object)) {
+    json_object_del(object, "acceptance");
+    json_object_del(object, "proposal_rate");
+    char *dumped = json_dumps(object, JSON_COMPACT | JSON_PRESERVE_ORDER);
+    out = g_strdup(dumped);
+    free(dumped);
+  }
+  json_decref(object);
+  return out;
 }

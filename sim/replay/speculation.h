@@ -35,4 +35,7 @@ void oct_speculative_clear(oct_speculative *speculative);
  * was not said. */
 char *oct_speculative_rates(const oct_speculative *speculative);
 
+/* The text without what only a simulation is told. Owned; NULL when it is no JSON object. */
+char *oct_speculative_of_server(const char *text);
+
 #endif

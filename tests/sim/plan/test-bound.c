@@ -2,6 +2,8 @@
  * more than it allows. */
 #include "config.h"
 
+#include <string.h>
+
 #include "sim/plan/layout.h"
 #include "sim/plan/probe.h"
 #include "sim/replay/jobs.h"
@@ -15,6 +17,8 @@ chat(oct_replay_config *c, const char *slo) {
   g_assert_true(oct_slo_parse(&c->slo, slo, NULL));
 }
 
+static const char *speculative; /* of layouts_of() */
+
 static GArray *
 layouts_of(const oct_replay_config *c, const char *model, const char *node, guint32 gpus,
            oct_plan_workload *workload) {
@@ -23,6 +27,7 @@ layouts_of(const oct_replay_config *c, const char *model, const char *node, guin
   GArray *layouts = g_array_new(FALSE, TRUE, sizeof(oct_plan_layout));
   g_array_set_clear_func(layouts, oct_plan_layout_clear);
   oct_setup_options_default(&variant.options);
+  variant.options.speculative = speculative;
   variant.options.model = model;
   variant.options.node = node;
   g_assert_true(oct_plan_workload_read(&c->rows, TRUE, workload, &error));
@@ -136,11 +141,46 @@ test_rate(void) {
 #endif
 }
 
+/* With drafts a step may bring more tokens of a sequence than one: what the roofline rules out
+ * without them is served with them, and within what it then allows. */
+static void
+test_drafts(void) {
+#ifndef HAVE_SIMGRID
+  g_test_skip("SimGrid is not built in");
+#else
+  oct_replay_config c;
+  oct_plan_workload w;
+  chat(&c, "tpot_p90=2500us");
+  GArray *plain = layouts_of(&c, "llama-3.1-8b", "h200x1", 1, &w);
+  oct_plan_workload_clear(&w);
+  speculative = "{\"method\":\"ngram\",\"num_speculative_tokens\":5,\"acceptance\":0.9}";
+  GArray *drafts = layouts_of(&c, "llama-3.1-8b", "h200x1", 1, &w);
+  speculative = NULL;
+  g_assert_cmpuint(drafts->len, ==, 1);
+  const oct_plan_layout *l = &g_array_index(drafts, oct_plan_layout, 0);
+  g_assert_cmpint(g_array_index(plain, oct_plan_layout, 0).fate, ==, OCT_PLAN_FATE_BOUNDED);
+  g_assert_cmpint(l->fate, !=, OCT_PLAN_FATE_BOUNDED);
+  json_t *alone = run_at(&c, l, 0.02), *full = run_at(&c, l, 3 * l->bound.rate_most);
+  g_assert_true(json_is_true(json_object_get(alone, "slo_met")));
+  g_assert_cmpfloat(json_number_value(json_object_get(full, "requests_per_s")), <=,
+                    l->bound.rate_most);
+  g_autofree char *command = oct_plan_serve_command(l);
+  g_assert_nonnull(strstr(command, "--speculative-config '{\"method\":\"ngram\","
+                                   "\"num_speculative_tokens\":5}'"));
+  json_decref(alone);
+  json_decref(full);
+  g_array_unref(plain);
+  g_array_unref(drafts);
+  oct_plan_workload_clear(&w);
+#endif
+}
+
 int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/plan/bound/illegal-layouts-say-why", test_illegal);
   g_test_add_func("/plan/bound/what-is-ruled-out-misses-when-it-is-simulated", test_misses);
   g_test_add_func("/plan/bound/no-layout-serves-more-than-the-roofline", test_rate);
+  g_test_add_func("/plan/bound/drafts-may-beat-a-tokens-floor", test_drafts);
   return g_test_run();
 }

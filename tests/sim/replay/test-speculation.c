@@ -53,6 +53,14 @@ reads_vllms_json(void) {
 }
 
 static void
+a_server_is_told_what_concerns_it(void) {
+  g_autofree char *text = oct_speculative_of_server(
+      "{\"method\":\"ngram\",\"acceptance\":[0.5],\"num_speculative_tokens\":2,"
+      "\"proposal_rate\":1}");
+  g_assert_cmpstr(text, ==, "{\"method\":\"ngram\",\"num_speculative_tokens\":2}");
+}
+
+static void
 refuses_by_name(void) {
   static const char *const cases[][2] = {
       {"", "no JSON"},
@@ -299,6 +307,7 @@ main(int argc, char **argv) {
 #define ADD(name, function) g_test_add_func("/replay/speculation/" name, function)
   ADD("reads-vllms-json", reads_vllms_json);
   ADD("refuses-by-name", refuses_by_name);
+  ADD("a-server-is-told-what-concerns-it", a_server_is_told_what_concerns_it);
   ADD("reads-a-servers-metrics", reads_a_servers_metrics);
   ADD("a-slice-gives-what-the-closed-form-says", a_slice_gives_what_the_closed_form_says);
   ADD("chances-are-by-place", chances_are_by_place);
