@@ -223,7 +223,7 @@ static const flag flags_table[] = {
      AT(node), 0, 0, NULL},
     {"backend", "B", "simgrid (default), mock, or a world such as mock:fixed_ns=2000000",
      FLAG_WHOLE, 0, 0, 0, set_backend},
-    {"engine-preset", "P", "host times of the profile: octet, vllm", FLAG_TEXT, AT(preset), 0, 0,
+    {"engine-preset", "P", "host times of the profile, by name (its default)", FLAG_TEXT, AT(preset), 0, 0,
      NULL},
     {"replicas", "N", "engines behind a router, each with its own GPUs", FLAG_COUNT,
      AT(n_replicas), 1, 64, NULL},

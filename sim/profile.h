@@ -194,7 +194,7 @@ typedef struct oct_profile_reliability {
 
 /* Host times of one engine preset: what a step or request costs on the CPU. */
 typedef struct oct_engine_times {
-  char *preset;                    /* "octet", "vllm" … */
+  char *preset;                    /* "octet" … */
   gint64 step_host_ns;             /* per step */
   gint64 step_host_per_seq_ns;     /* per sequence in the step */
   gint64 request_in_ns;            /* arrival to queue: HTTP, tokenizer, checks */
