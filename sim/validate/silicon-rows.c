@@ -250,6 +250,34 @@ oct_silicon_engine(const oct_silicon_row *row) {
              : "vllm-0.24";
 }
 
+/* Tokens that the caches hold, of all KV domains; 0 when the setup cannot be made. */
+static guint64
+cache_tokens(const oct_setup_options *options, GError **error) {
+  oct_setup setup;
+  if (!oct_setup_make(options, &setup, error))
+    return 0;
+  guint64 tokens = setup.ledger.cache_tokens * setup.engine.instance.parallel.data;
+  oct_setup_clear(&setup);
+  return tokens;
+}
+
+/* The run was measured at this concurrency, so its caches held it. */
+static gboolean
+choose_kv(const oct_silicon_row *row, oct_setup_options *o, GError **error) {
+  const guint64 needed = (guint64)row->concurrency * (row->isl + row->osl);
+  guint64 tokens = cache_tokens(o, error);
+  if (tokens > 0 && tokens < needed && o->engine.instance.kv_dtype != OCT_DTYPE_FP8) {
+    o->engine.instance.kv_dtype = OCT_DTYPE_FP8;
+    tokens = cache_tokens(o, error);
+  }
+  if (tokens > 0 && tokens < needed)
+    g_set_error(error, OCT_VALIDATE_ERROR, OCT_VALIDATE_ERROR_DATA,
+                "caches of %" G_GUINT64_FORMAT
+                " tokens, also in FP8, do not hold %" G_GUINT64_FORMAT,
+                tokens, needed);
+  return tokens >= needed;
+}
+
 gboolean
 oct_silicon_setup(const oct_silicon_row *row, oct_setup_options *o, GError **error) {
   const known_model *model = model_of(row);
@@ -275,5 +303,5 @@ oct_silicon_setup(const oct_silicon_row *row, oct_setup_options *o, GError **err
   if (strcmp(row->backend, "trtllm") == 0 && o->weight_type != OCT_DTYPE_BF16 &&
       o->weight_type != OCT_DTYPE_NONE)
     o->engine.instance.kv_dtype = OCT_DTYPE_FP8;
-  return TRUE;
+  return choose_kv(row, o, error);
 }

@@ -47,7 +47,9 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(oct_silicon_rows, oct_silicon_clear)
 const char *oct_silicon_unsupported(const oct_silicon_row *row);
 /* The engine preset that imitates the row's backend and version; static. */
 const char *oct_silicon_engine(const oct_silicon_row *row);
-/* The row's configuration over defaults; strings are static. FALSE with *error: no such preset. */
+/* The row's configuration over defaults; strings are static. KV is in FP8 where BF16 does not hold
+ * the row's concurrency. FALSE with *error: no such preset, or neither holds it, or weights do not
+ * fit. */
 gboolean oct_silicon_setup(const oct_silicon_row *row, oct_setup_options *options,
                            GError **error) G_GNUC_WARN_UNUSED_RESULT;
 

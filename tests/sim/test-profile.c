@@ -261,7 +261,7 @@ each_value_bad(void) {
   g_autofree char *text = whole_text();
   n_lines = 0;
   each_line(text, bad_values);
-  g_assert_cmpuint(n_lines, >, 1500);
+  g_assert_cmpuint(n_lines, >, 1400);
 }
 
 static void
