@@ -119,6 +119,12 @@ about_machine(const oct_replay_result *r, json_t *list) {
     }
     add(list, "profile %s: assumed figures: %s", p->name, names->str);
   }
+  if (*s->options.engine_preset.name != '\0')
+    add(list, "engine: %s is imitated: its policy, limits, host times and fusions (sim/engines)",
+        s->options.engine_preset.name);
+  if (s->options.weight_type != OCT_DTYPE_NONE)
+    add(list, "weights: stored as %s, whatever the model's configuration says",
+        oct_dtype_name(s->options.weight_type));
   if (!has_experts(s->spec))
     return;
   add(list, "MoE kernel: %s",

@@ -172,4 +172,25 @@ is "$status" 2 "a pause without retries has no meaning"
 run "$octet" replay chat-150 --model llama-3.1-8b --backend mock --replicas 2 --prefill-replicas 2
 is "$status" 2 "somebody must decode"
 
+# Engines that are imitated.
+few="gen:rate=5,requests=30,input=500,output=20"
+if "$octet" --version | grep -q 'SimGrid: [0-9]'; then
+  run "$octet" replay "$few" --model llama-3.1-8b --node h100-hgx8 -tp 1 --engine vllm-0.24 --json -
+  is "$status" 0 "another engine is imitated"
+  has "$out" '"policy": "vllm-v1"' "... with its policy"
+  has "$out" '"engine_preset": "vllm-0.24"' "... under its name"
+  has "$out" 'vllm-0.24 is imitated' "... and the report says so"
+  run "$octet" replay "$few" --model llama-3.1-8b --node h100-hgx8 -tp 1 --engine vllm-0.24 \
+    --policy stage-aware --quantization fp8 --json -
+  has "$out" '"policy": "stage-aware"' "a flag that is given counts more than the engine's"
+  has "$out" 'stored as fp8' "weights are taken in another storage type"
+fi
+run "$octet" replay "$few" --model llama-3.1-8b --node h100-hgx8 --engine tgi
+is "$status" 2 "an unknown engine is refused"
+has "$err" "vllm-0.24" "... naming those that are known"
+run "$octet" replay "$few" --model llama-3.1-8b --node h100-hgx8 --engine octet --engine-preset octet
+is "$status" 2 "an engine and a preset of the profile do not go together"
+run "$octet" replay "$few" --model llama-3.1-8b --node h100-hgx8 --quantization int3
+is "$status" 2 "an unknown storage type is refused"
+
 done_testing

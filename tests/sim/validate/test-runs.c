@@ -24,7 +24,7 @@ published(void) {
   if (folder == NULL)
     return;
   g_autoptr(GError) error = NULL;
-  oct_validate_options options = {.data = folder, .quick = TRUE, .seed = 1, .jobs = 2};
+  oct_validate_options options = {.data = folder, .quick = TRUE, .rows = 8, .seed = 1, .jobs = 2};
   json_t *part = oct_validate_silicon(&options, &error);
   g_assert_no_error(error);
   recordings_judge(part, "TPOT on systems not fitted, median", 0.10);
