@@ -33,7 +33,9 @@ typedef struct options {
   char *rate, *rate_mode, *duration, *warmup, *slo, *assume, *timeline_interval, *load;
   char *json, *html, *requests, *timeline, *log, *chrome, *chrome_from, *chrome_for;
   char *client_timeout, *client_retries, *client_backoff;
-  char **compare, **scenarios;
+  char *worst_window;
+  char **compare, **scenarios, **class_slo;
+  GArray *class_slos; /* of oct_class_slo */
   gboolean exact_lengths, find_capacity;
   const char *name; /* of the trace, as the user wrote it */
   oct_dist *dist;
@@ -75,6 +77,11 @@ replay_entries(GOptionEntry *e, options *o) {
        "measure what arrives from then on; default: max(5 mean residence times, 10 %)", "TIME"},
       {"slo", 0, 0, G_OPTION_ARG_STRING, &o->slo, "objectives: ttft_p99=2s,tpot_p99=50ms,e2e=30s …",
        "LIST"},
+      {"class-slo", 0, 0, G_OPTION_ARG_STRING_ARRAY, &o->class_slo,
+       "objectives of a class of requests, in place of --slo: NAME:LIST; may be repeated",
+       "NAME:LIST"},
+      {"worst-window", 0, 0, G_OPTION_ARG_STRING, &o->worst_window,
+       "tell of the worst stretch of so long, and of that with most traffic", "TIME"},
       {"exact-lengths", 0, 0, G_OPTION_ARG_NONE, &o->exact_lengths,
        "tell the scheduler the true output lengths, as ignore_eos benchmarks do", NULL},
       {"assume-max-tokens", 0, 0, G_OPTION_ARG_STRING, &o->assume,
@@ -116,7 +123,7 @@ replay_entries(GOptionEntry *e, options *o) {
   };
   memcpy(e, own, sizeof own);
 }
-#define OWN_ENTRIES 24
+#define OWN_ENTRIES 26
 
 static void
 all_entries(GOptionEntry *entries, options *o) {
@@ -152,6 +159,24 @@ fill_client(const options *o, oct_client *client, GError **error) {
                               "has no meaning without --client-retries");
   return o->client_backoff == NULL ||
          oct_duration_parse("client-backoff", o->client_backoff, FALSE, &client->backoff_ns, error);
+}
+
+/* "NAME:LIST" of each --class-slo. */
+static gboolean
+read_class_slos(options *o, GError **error) {
+  o->class_slos = g_array_new(FALSE, FALSE, sizeof(oct_class_slo));
+  for (char **text = o->class_slo; text != NULL && *text != NULL; text++) {
+    oct_class_slo own = {.class_name = *text};
+    char *colon = strchr(*text, ':');
+    if (colon == NULL || colon == *text)
+      return oct_cli_bad_option(error, "class-slo", *text, "must be NAME:LIST");
+    oct_slo_init(&own.slo);
+    if (!oct_slo_parse(&own.slo, colon + 1, error))
+      return FALSE;
+    *colon = '\0'; /* the name ends here */
+    g_array_append_val(o->class_slos, own);
+  }
+  return TRUE;
 }
 
 static gboolean
@@ -233,7 +258,12 @@ fill_config(const options *o, oct_replay_config *c, GError **error) {
   c->chrome_path = o->chrome;
   c->detail = c->picture = o->json != NULL || o->html != NULL;
   c->setup.scenarios = o->scenarios;
+  c->class_slos = (const oct_class_slo *)(const void *)o->class_slos->data;
+  c->n_class_slos = o->class_slos->len;
   if (!fill_client(o, &c->client, error))
+    return FALSE;
+  if (o->worst_window != NULL &&
+      !oct_duration_parse("worst-window", o->worst_window, TRUE, &c->worst_window_ns, error))
     return FALSE;
   if (o->rate_mode != NULL && strcmp(o->rate_mode, "superpose") == 0)
     c->rows.mode = OCT_RATE_SUPERPOSE;
@@ -574,6 +604,9 @@ clear_options(options *o) {
   json_decref(o->beside);
   g_strfreev(o->compare);
   g_strfreev(o->scenarios);
+  g_strfreev(o->class_slo);
+  g_free(o->worst_window);
+  g_clear_pointer(&o->class_slos, g_array_unref);
   oct_dist_unref(o->dist);
   oct_engine_flags_free(o->flags);
 }
@@ -584,7 +617,8 @@ run(options *o) {
   GError *error = NULL;
   plan p = {0};
   int status = OCT_EXIT_OK;
-  if (!read_trace_options(o, &error) || !make_plan(&p, o, &error) || !check_pairs(o, &error)) {
+  if (!read_class_slos(o, &error) || !read_trace_options(o, &error) || !make_plan(&p, o, &error) ||
+      !check_pairs(o, &error)) {
     status = oct_cli_refuse(COMMAND, "%s", error->message);
     g_error_free(error);
   } else {

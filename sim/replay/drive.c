@@ -257,5 +257,6 @@ oct_drive_result_clear(oct_drive_result *result) {
   oct_hist_free(result->batch_hist);
   json_decref(result->picture);
   g_clear_pointer(&result->incidents.events, g_array_unref);
+  oct_records_free(result->records);
   memset(result, 0, sizeof *result);
 }

@@ -19,6 +19,7 @@
 #include "sim/replay/feed.h"
 #include "engine/sched/placement.h"
 #include "sim/replay/metrics.h"
+#include "sim/replay/records.h"
 #include "sim/replay/route.h"
 #include "sim/scenario/scenario.h"
 #include "traces/dist.h"
@@ -66,6 +67,7 @@ typedef struct oct_drive_config {
   oct_time warmup_ns; /* -1 = by rule */
   oct_time sample_ns; /* 0 = OCT_METRICS_SAMPLE_NS */
   oct_slo slo;
+  gboolean keep_records; /* of every request; else of those with a class */
   FILE *requests; /* one JSON line per request of the window's time, in order of their ends; NULL =
                      none */
   FILE *timeline; /* CSV, a row per interval; NULL = none */
@@ -124,6 +126,7 @@ typedef struct oct_drive_result {
    * their residence times, each from its own books. */
   double integral_request_s, residence_sum_s;
   oct_incidents incidents;
+  oct_records *records; /* owned; NULL = none were kept */
 } oct_drive_result;
 
 /* Runs inside oct_world_run(); the world is borrowed and is of no use for a second run. FALSE with

@@ -356,6 +356,13 @@ oct_replay_json(const oct_replay_config *config, const oct_replay_result *r) {
   json_object_set_new(out, "latency_s", oct_latency_json(m));
   json_object_set_new(out, "throughput", oct_throughput_json(m, &run));
   json_object_set_new(out, "slo", oct_slo_json(&config->slo, m));
+  json_object_set_new(out, "windows",
+                      oct_records_windows_json(r->drive.records, m->from_ns, m->end_ns,
+                                               config->worst_window_ns, &config->slo));
+  json_object_set_new(out, "classes",
+                      oct_records_classes_json(r->drive.records, m->from_ns, m->end_ns,
+                                               &config->slo, config->class_slos,
+                                               config->n_class_slos));
   json_object_set_new(out, "scheduler", scheduler_json(m, r));
   json_object_set_new(out, "speculation", speculation_json(m, &r->setup));
   json_object_set_new(out, "steps", steps_json(m, &r->setup));

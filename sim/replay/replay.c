@@ -85,6 +85,7 @@ fill_drive(const oct_replay_config *config, const oct_setup *setup, const output
                               .n_prefill = setup->options.n_prefill,
                               .router = setup->options.router,
                               .client = config->client,
+                              .keep_records = config->worst_window_ns > 0,
                               .scenario = setup->scenario,
                               .exact_lengths = config->exact_lengths,
                               .assume_max_tokens = config->assume_max_tokens,

@@ -27,6 +27,9 @@ typedef struct oct_replay_config {
   oct_time duration_ns, warmup_ns, sample_ns, timeline_ns; /* as oct_drive_config */
   oct_slo slo;
   oct_client client;
+  gint64 worst_window_ns;          /* 0 = not looked for */
+  const oct_class_slo *class_slos; /* [n_class_slos], borrowed */
+  guint n_class_slos;
   const char *requests_path, *timeline_path, *log_path; /* NULL = not written */
   const char *chrome_path;                              /* likewise: spans.h */
   oct_time chrome_from_ns, chrome_for_ns;

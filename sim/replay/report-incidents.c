@@ -1,7 +1,43 @@
-/* What happened on the way, for people. */
+/* Parts of a run, and what happened on the way, for people. */
 #include "sim/replay/report.h"
 
 #define EVENTS_SHOWN 12
+
+static void
+print_window(FILE *out, const json_t *w, const char *label, const char *what) {
+  if (w == NULL)
+    return;
+  g_autofree char *text = g_strdup_printf(
+      "%s from %.0f s: %s requests, %s tokens/s, %s within the limits, p99 of TTFT %s, TPOT %s, "
+      "E2E %s",
+      what, oct_report_number(w, "from_s"), oct_report_count(oct_report_number(w, "requests")),
+      oct_report_count(oct_report_number(w, "tokens_per_s")),
+      oct_report_share(oct_report_number(w, "attainment")),
+      oct_report_seconds(oct_report_number(w, "ttft_p99_s")),
+      oct_report_seconds(oct_report_number(w, "tpot_p99_s")),
+      oct_report_seconds(oct_report_number(w, "e2e_p99_s")));
+  oct_report_print_wrapped(out, label, text);
+}
+
+void
+oct_report_print_parts(FILE *out, const json_t *r) {
+  const json_t *classes = oct_report_at(r, "classes"), *c;
+  gsize i;
+  print_window(out, oct_report_at(r, "windows.worst"), "windows", "worst");
+  print_window(out, oct_report_at(r, "windows.peak"), "", "peak");
+  json_array_foreach(classes, i, c) {
+    const char *name = json_string_value(json_object_get(c, "class"));
+    g_autofree char *text = g_strdup_printf(
+        "%s: %s requests, %s within the limits; p50 and p99 of TTFT %s and %s, TPOT %s and %s",
+        *name != '\0' ? name : "(none)", oct_report_count(oct_report_number(c, "requests")),
+        oct_report_share(oct_report_number(c, "attainment")),
+        oct_report_seconds(oct_report_number(c, "ttft_p50_s")),
+        oct_report_seconds(oct_report_number(c, "ttft_p99_s")),
+        oct_report_seconds(oct_report_number(c, "tpot_p50_s")),
+        oct_report_seconds(oct_report_number(c, "tpot_p99_s")));
+    oct_report_print_wrapped(out, i == 0 ? "classes" : "", text);
+  }
+}
 
 void
 oct_report_print_incidents(FILE *out, const json_t *r) {

@@ -473,6 +473,7 @@ oct_report_print(FILE *out, const json_t *r) {
   oct_report_print_verdict(out, r);
   oct_report_print_latency(out, r, NULL);
   oct_report_print_throughput(out, r);
+  oct_report_print_parts(out, r);
   print_steps(out, r);
   print_use(out, r);
   print_speculation(out, r);

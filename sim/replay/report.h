@@ -21,6 +21,8 @@ void oct_report_print_latency(FILE *out, const json_t *report, const char *const
 /* A row as in its table. */
 void oct_report_print_distribution(FILE *out, const char *name, const json_t *distribution);
 void oct_report_print_throughput(FILE *out, const json_t *report);
+/* Worst and peak windows, and classes; nothing without. */
+void oct_report_print_parts(FILE *out, const json_t *report);
 /* What a scenario and impatient clients came to; nothing without. */
 void oct_report_print_incidents(FILE *out, const json_t *report);
 /* "label  text", the text broken between words and indented. */

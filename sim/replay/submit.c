@@ -32,6 +32,11 @@ finish(oct_driver *d, oct_live *live, const oct_outcome *outcome,
   if (live->in_window) {
     d->n_live_window--;
     oct_metrics_add(d->metrics, outcome);
+    if (d->config->keep_records || *live->class_name != '\0') {
+      if (d->result->records == NULL)
+        d->result->records = oct_records_new();
+      oct_records_add(d->result->records, outcome, live->class_name);
+    }
     if (d->config->outcome != NULL)
       d->config->outcome(d->config->user, live->index, outcome);
     if (d->config->requests != NULL)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# doc/case-study.md: its commands are those of tools/case-study, each parses and runs, and the script
+# The case study: its commands are those of tools/case-study, each parses and runs, and the script
 # makes a table.
 . "$OCT_SRCDIR/tests/tap"
 

@@ -167,6 +167,14 @@ run "$octet" replay gen:rate=5,input=10,output=5,requests=50 --model llama-3.1-8
   --scenario "$OCT_SRCDIR/sim/scenarios/hot-gpu.ini"
 is "$status" 1 "one of hardware does not"
 has "$err" "[event hot] kind = throttle: wants a simulated node" "and says what it wants"
+# shellcheck disable=SC2086
+run "$octet" replay gen:rate=50,input=10,output=5,requests=500,class=chat --model llama-3.1-8b \
+  --backend mock --class-slo chat:ttft_p99=1s --worst-window 2s
+is "$status" 0 "classes and worst windows are told of"
+has "$out" "chat: " "a class has a line"
+has "$out" "worst from" "so has the worst window"
+run "$octet" replay chat-150 --model llama-3.1-8b --backend mock --class-slo chat
+is "$status" 2 "a class without objectives is refused"
 run "$octet" replay chat-150 --model llama-3.1-8b --backend mock --client-backoff 1s
 is "$status" 2 "a pause without retries has no meaning"
 run "$octet" replay chat-150 --model llama-3.1-8b --backend mock --replicas 2 --prefill-replicas 2
