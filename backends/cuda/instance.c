@@ -5,6 +5,8 @@
 #include "backends/cuda/world.h"
 #include "engine/base/assert.h"
 
+#define NAP_NS 100000
+
 /* ---------------------------------------------------------------- flights */
 
 oct_cuda_flight *
@@ -120,7 +122,7 @@ free_transfer(gpointer data) {
   g_free(t);
 }
 
-void
+oct_cuda_transfer *
 oct_cuda_instance_add_transfer(oct_cuda_instance *in, guint64 ticket, const oct_copy *copies,
                                guint32 n) {
   oct_cuda_transfer *t = g_new0(oct_cuda_transfer, 1);
@@ -131,6 +133,7 @@ oct_cuda_instance_add_transfer(oct_cuda_instance *in, guint64 ticket, const oct_
   t->events = g_new0(cudaEvent_t, in->group.n_ranks);
   g_ptr_array_add(in->transfers, t);
   pthread_cond_broadcast(&in->work);
+  return t;
 }
 
 void
@@ -145,6 +148,36 @@ oct_cuda_instance_drop_transfer(oct_cuda_instance *in, guint32 i) {
   g_ptr_array_remove_index(in->transfers, i);
 }
 
+/* Until what is on the stream has ended, or the deadline. */
+static void
+rest(const oct_cuda_instance *in, cudaStream_t stream) {
+  const struct timespec nap = {.tv_nsec = NAP_NS};
+  for (gint64 left = in->group.options->deadline_ns;
+       left > 0 && cudaStreamQuery(stream) == cudaErrorNotReady; left -= NAP_NS)
+    nanosleep(&nap, NULL);
+}
+
+static void
+end_pull(oct_cuda_instance *in, oct_cuda_transfer *t) {
+  t->failed = TRUE;
+  while (t->n_busy > 0)
+    pthread_cond_wait(&in->world->changed, &in->world->lock);
+  for (guint32 r = 0; r < in->group.n_ranks; r++)
+    rest(in, oct_cuda_stepper_rank(in->steppers[r])->copy_in);
+}
+
+void
+oct_cuda_instance_end_pulls(struct oct_cuda_world *world, guint32 peer) {
+  for (guint i = 0; i < world->instances->len; i++) {
+    oct_cuda_instance *in = world->instances->pdata[i];
+    for (guint k = 0; in != NULL && k < in->transfers->len; k++) {
+      oct_cuda_transfer *t = in->transfers->pdata[k];
+      if (t->peer == peer && !t->failed)
+        end_pull(in, t);
+    }
+  }
+}
+
 /* ---------------------------------------------------------------- polling */
 
 static void
@@ -157,6 +190,7 @@ lose(oct_cuda_instance *in) {
   if (in->n > 0)
     in->fault.number = oct_cuda_instance_flight(in, 0)->number;
   g_strlcpy(in->fault.message, g->message, sizeof in->fault.message);
+  oct_cuda_instance_end_pulls(in->world, in->id);
   oct_cuda_circle_abort(in->circle);
   if (in->across != NULL)
     oct_cuda_circle_abort(in->across);

@@ -41,7 +41,10 @@ typedef struct oct_cuda_transfer {
   guint64 ticket, after; /* after: the last step submitted before it */
   guint32 n, n_started;  /* copies; ranks that have enqueued them */
   oct_copy *copies;
-  cudaEvent_t *events; /* [ranks] */
+  guint32 peer, peer_domain; /* the instance that is pulled from; 0: none */
+  gboolean failed;           /* the peer is gone */
+  guint32 n_busy;            /* ranks that are enqueuing copies */
+  cudaEvent_t *events;       /* [ranks] */
   oct_time started_ns;
 } oct_cuda_transfer;
 
@@ -100,8 +103,11 @@ void oct_cuda_instance_free(oct_cuda_instance *in);
 oct_cuda_flight *oct_cuda_instance_flight(oct_cuda_instance *in, guint32 i); /* 0 = oldest */
 /* A copy of the record goes to the end. There is room. */
 void oct_cuda_instance_add_flight(oct_cuda_instance *in, const oct_step *step, oct_time now);
-void oct_cuda_instance_add_transfer(oct_cuda_instance *in, guint64 ticket, const oct_copy *copies,
-                                    guint32 n);
+oct_cuda_transfer *oct_cuda_instance_add_transfer(oct_cuda_instance *in, guint64 ticket,
+                                                  const oct_copy *copies, guint32 n);
+/* Pulls from an instance, which is about to be closed or lost, fail; none of them reads any more.
+ */
+void oct_cuda_instance_end_pulls(struct oct_cuda_world *world, guint32 peer);
 /* TRUE: taken or ignored. */
 gboolean oct_cuda_instance_mask(oct_cuda_instance *in, guint64 number, guint32 slice,
                                 const guint64 *bits, guint32 n_words, oct_time now, GError **error);

@@ -88,13 +88,18 @@ oct_cuda_memory_states(const oct_cuda_memory *m, const oct_cuda_layer *l) {
 }
 
 gboolean
-oct_cuda_memory_copy(const oct_cuda_memory *m, const oct_copy *c, cudaStream_t stream) {
+oct_cuda_memory_copy(const oct_cuda_memory *m, const oct_cuda_memory *peer, const oct_copy *c,
+                     cudaStream_t stream) {
   const oct_cuda_pool *p = &m->pools[c->group];
   gboolean to_host = c->to_tier == OCT_TIER_HOST;
   if (c->domain != m->rank->domain || p->unit_bytes == 0 || (to_host && !p->keeps))
     return TRUE;
   const guint8 *from = (c->from_tier == OCT_TIER_HOST ? p->host : p->device);
   guint8 *to = to_host ? p->host : p->device;
+  if (peer != NULL) {
+    oct_assert(peer->pools[c->group].unit_bytes == p->unit_bytes);
+    from = peer->pools[c->group].device;
+  }
   oct_assert(from != NULL && to != NULL);
   return oct_cuda_note(m->rank,
                        cudaMemcpyAsync(to + c->to * p->unit_bytes, from + c->from * p->unit_bytes,

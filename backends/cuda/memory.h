@@ -44,8 +44,9 @@ typedef struct oct_cuda_states {
 } oct_cuda_states;
 oct_cuda_states oct_cuda_memory_states(const oct_cuda_memory *memory, const oct_cuda_layer *layer);
 
-/* Enqueues a copy that oct_copies_check() accepts. FALSE: noted. */
-gboolean oct_cuda_memory_copy(const oct_cuda_memory *memory, const oct_copy *copy,
-                              cudaStream_t stream);
+/* Enqueues a copy that oct_copies_check() accepts; or with a peer one that oct_pull_check() does,
+ * from the peer's pool, that of the same place in the same layout. FALSE: noted. */
+gboolean oct_cuda_memory_copy(const oct_cuda_memory *memory, const oct_cuda_memory *peer,
+                              const oct_copy *copy, cudaStream_t stream);
 
 #endif

@@ -310,7 +310,8 @@ gboolean
 oct_cuda_stepper_make_copies(oct_cuda_stepper *s, const oct_step *step, oct_copy_order order) {
   const oct_copy *copies = oct_step_copies(step);
   for (guint32 i = 0; i < step->n_copies; i++)
-    if (copies[i].order == order && !oct_cuda_memory_copy(&s->memory, &copies[i], s->rank.compute))
+    if (copies[i].order == order &&
+        !oct_cuda_memory_copy(&s->memory, NULL, &copies[i], s->rank.compute))
       return FALSE;
   return TRUE;
 }
@@ -448,17 +449,16 @@ oct_cuda_stepper_wait_logits(oct_cuda_stepper *s) {
 /* ---------------------------------------------------------------- copies beside steps */
 
 gboolean
-oct_cuda_stepper_copy(oct_cuda_stepper *s, const oct_copy *copies, guint32 first, guint32 n,
-                      guint32 after, cudaEvent_t done) {
-  gboolean in = copies[0].from_tier == OCT_TIER_HOST;
-  cudaStream_t stream = in ? s->rank.copy_in : s->rank.copy_out;
-  if (after != OCT_NO_INDEX &&
-      !oct_cuda_note(&s->rank, cudaStreamWaitEvent(stream, s->places[after].done, 0), "an event"))
+oct_cuda_stepper_copy(oct_cuda_stepper *s, const oct_cuda_beside *b) {
+  cudaStream_t stream = b->in ? s->rank.copy_in : s->rank.copy_out;
+  if (b->after != OCT_NO_INDEX &&
+      !oct_cuda_note(&s->rank, cudaStreamWaitEvent(stream, s->places[b->after].done, 0),
+                     "an event"))
     return FALSE;
-  for (guint32 i = first; i < first + n; i++)
-    if (!oct_cuda_memory_copy(&s->memory, &copies[i], stream))
+  for (guint32 i = 0; i < b->n; i++)
+    if (!oct_cuda_memory_copy(&s->memory, b->peer, &b->copies[i], stream))
       return FALSE;
-  return done == NULL || oct_cuda_note(&s->rank, cudaEventRecord(done, stream), "an event");
+  return b->done == NULL || oct_cuda_note(&s->rank, cudaEventRecord(b->done, stream), "an event");
 }
 
 /* ---------------------------------------------------------------- inspect */

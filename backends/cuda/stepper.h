@@ -54,10 +54,16 @@ gboolean oct_cuda_stepper_wait_logits(oct_cuda_stepper *stepper);
 /* masks[i]: of slice i of the step, NULL = none. */
 gboolean oct_cuda_stepper_finish(oct_cuda_stepper *stepper, const oct_cuda_plan *plan, guint32 at,
                                  const guint64 *const *masks);
-/* BESIDE copies [first, first + n) of those of one ticket, after the step at `after` of the ring
- * (OCT_NO_INDEX: after nothing but those before them). done: recorded behind them, or NULL. */
-gboolean oct_cuda_stepper_copy(oct_cuda_stepper *stepper, const oct_copy *copies, guint32 first,
-                               guint32 n, guint32 after, cudaEvent_t done);
+/* BESIDE copies, some of those of one ticket. */
+typedef struct oct_cuda_beside {
+  const oct_copy *copies;
+  guint32 n;
+  gboolean in;                 /* from the host tier, or from a peer: the stream */
+  const oct_cuda_memory *peer; /* whose pages they are; NULL: this rank's */
+  guint32 after;    /* place in the ring of the step that ends before; OCT_NO_INDEX: none */
+  cudaEvent_t done; /* recorded behind them, or NULL */
+} oct_cuda_beside;
+gboolean oct_cuda_stepper_copy(oct_cuda_stepper *stepper, const oct_cuda_beside *beside);
 
 /* Any thread: whether the step at `at` of the ring has ended on this rank. FALSE also when that
  * fails, which is noted. */

@@ -202,25 +202,38 @@ next_transfer(const oct_cuda_worker *w) {
   return t->after <= w->number ? t : NULL;
 }
 
+/* The memory of the peer's rank in the same place. */
+static const oct_cuda_memory *
+peer_memory(const oct_cuda_worker *w, const oct_cuda_transfer *t) {
+  const oct_cuda_instance *peer = w->in->world->instances->pdata[t->peer - 1];
+  const oct_cuda_rank *r = oct_cuda_stepper_rank(w->in->steppers[w->index]);
+  guint32 index = (r->stage * peer->group.n_domains + t->peer_domain) * peer->group.n_tensor;
+  return oct_cuda_stepper_memory(peer->steppers[index + r->tensor]);
+}
+
 /* Some copies of it: a step that has come meanwhile does not wait for them all. */
 static gboolean
 run_transfer(oct_cuda_worker *w, oct_cuda_transfer *t) {
   oct_cuda_instance *in = w->in;
   oct_cuda_stepper *s = in->steppers[w->index];
-  guint32 first = w->copied, n = MIN(t->n - first, COPIES_AT_ONCE);
-  gboolean last = first + n == t->n;
-  guint32 after =
-      first == 0 && t->after > in->told_number ? (guint32)(t->after % in->room) : OCT_NO_INDEX;
+  guint32 first = w->copied, n = t->failed ? t->n - first : MIN(t->n - first, COPIES_AT_ONCE);
+  gboolean last = first + n == t->n, waits = first == 0 && t->after > in->told_number;
+  oct_cuda_beside beside = {.copies = t->copies + first,
+                            .n = t->failed ? 0 : n,
+                            .in = t->peer != 0 || t->copies[0].from_tier == OCT_TIER_HOST,
+                            .peer = t->peer != 0 && !t->failed ? peer_memory(w, t) : NULL,
+                            .after = waits ? (guint32)(t->after % in->room) : OCT_NO_INDEX};
+  t->n_busy++;
   pthread_mutex_unlock(&in->world->lock);
-  cudaEvent_t done = last ? oct_cuda_event_new(oct_cuda_stepper_rank(s)) : NULL;
-  gboolean fine =
-      (!last || done != NULL) && oct_cuda_stepper_copy(s, t->copies, first, n, after, done);
+  beside.done = last ? oct_cuda_event_new(oct_cuda_stepper_rank(s)) : NULL;
+  gboolean fine = (!last || beside.done != NULL) && oct_cuda_stepper_copy(s, &beside);
   pthread_mutex_lock(&in->world->lock);
+  t->n_busy--;
   w->copied = last ? 0 : first + n;
   if (!last)
     return fine;
   w->transfers++;
-  t->events[w->index] = done;
+  t->events[w->index] = beside.done;
   if (t->n_started++ == 0)
     t->started_ns = oct_cuda_world_now(in->world);
   return fine;

@@ -130,6 +130,7 @@ remove_instance(oct_cuda_world *w, oct_cuda_instance *in) {
     _exit(EXIT_LOST);
   }
   pthread_mutex_lock(&w->lock);
+  oct_cuda_instance_end_pulls(w, in->id);
   w->instances->pdata[in->id - 1] = NULL;
   w->n_open--;
   pthread_mutex_unlock(&w->lock);
@@ -245,6 +246,17 @@ cuda_mask(oct_world *world, guint32 id, guint64 number, guint32 slice, const gui
 /* ---------------------------------------------------------------- copies */
 
 static gboolean
+is_new(const oct_cuda_instance *in, guint64 ticket, GError **error) {
+  for (guint i = 0; i < in->transfers->len; i++)
+    if (((const oct_cuda_transfer *)in->transfers->pdata[i])->ticket == ticket) {
+      g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_RECORD,
+                  "copy: ticket %" G_GUINT64_FORMAT " is in flight", ticket);
+      return FALSE;
+    }
+  return TRUE;
+}
+
+static gboolean
 takes_copies(const oct_cuda_instance *in, guint64 ticket, const oct_copy *copies, guint32 n,
              GError **error) {
   if (!oct_copies_check(copies, n, &in->config, error))
@@ -255,13 +267,7 @@ takes_copies(const oct_cuda_instance *in, guint64 ticket, const oct_copy *copies
                   "copies[%u] loads an expert: this backend has no expert slots", i);
       return FALSE;
     }
-  for (guint i = 0; i < in->transfers->len; i++)
-    if (((const oct_cuda_transfer *)in->transfers->pdata[i])->ticket == ticket) {
-      g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_RECORD,
-                  "copy: ticket %" G_GUINT64_FORMAT " is in flight", ticket);
-      return FALSE;
-    }
-  return TRUE;
+  return is_new(in, ticket, error);
 }
 
 static oct_submit
@@ -272,7 +278,41 @@ cuda_copy(oct_world *world, guint32 id, guint64 ticket, const oct_copy *copies, 
   oct_cuda_instance *in = usable(w, id, error);
   gboolean fine = in != NULL && takes_copies(in, ticket, copies, n_copies, error);
   if (fine)
-    oct_cuda_instance_add_transfer(in, ticket, copies, n_copies);
+    (void)oct_cuda_instance_add_transfer(in, ticket, copies, n_copies);
+  pthread_mutex_unlock(&w->lock);
+  return fine ? OCT_SUBMIT_OK : OCT_SUBMIT_REFUSED;
+}
+
+/* Rank takes from rank: what a page is on each must be the same. */
+static gboolean
+same_ranks(const oct_cuda_instance *in, const oct_cuda_instance *peer, GError **error) {
+  const oct_parallel *a = &in->config.parallel, *b = &peer->config.parallel;
+  if (a->tensor == b->tensor && a->pipeline == b->pipeline &&
+      memcmp(a->stage_layers, b->stage_layers, sizeof a->stage_layers) == 0)
+    return TRUE;
+  g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_UNSUPPORTED,
+              "pull: the peer has tensor parallel size %u and %u stages, this instance %u and %u: "
+              "pages are not cut anew",
+              b->tensor, b->pipeline, a->tensor, a->pipeline);
+  return FALSE;
+}
+
+static oct_submit
+cuda_pull(oct_world *world, guint32 id, guint32 peer_id, guint32 peer_domain, guint64 ticket,
+          const oct_copy *copies, guint32 n_copies, GError **error) {
+  oct_cuda_world *w = from_base(world);
+  pthread_mutex_lock(&w->lock);
+  oct_cuda_instance *in = usable(w, id, error);
+  oct_cuda_instance *peer = in != NULL ? usable(w, peer_id, error) : NULL;
+  gboolean fine =
+      peer != NULL &&
+      oct_pull_check(copies, n_copies, &in->config, &peer->config, peer_domain, error) &&
+      same_ranks(in, peer, error) && is_new(in, ticket, error);
+  if (fine) {
+    oct_cuda_transfer *t = oct_cuda_instance_add_transfer(in, ticket, copies, n_copies);
+    t->peer = peer_id;
+    t->peer_domain = peer_domain;
+  }
   pthread_mutex_unlock(&w->lock);
   return fine ? OCT_SUBMIT_OK : OCT_SUBMIT_REFUSED;
 }
@@ -373,6 +413,7 @@ tell_instance(oct_cuda_world *w, oct_cuda_instance *in, oct_event *event,
     if (oct_cuda_instance_transfer_is_done(in, i, event->time_ns)) {
       event->kind = OCT_EVENT_COPY_DONE;
       event->number = ((const oct_cuda_transfer *)in->transfers->pdata[i])->ticket;
+      event->failed = ((const oct_cuda_transfer *)in->transfers->pdata[i])->failed;
       oct_cuda_instance_drop_transfer(in, i);
       return TRUE;
     }
@@ -457,6 +498,7 @@ static const oct_world_ops ops = {
     .close = cuda_close,
     .submit = cuda_submit,
     .copy = cuda_copy,
+    .pull = cuda_pull,
     .mask = cuda_mask,
     .next = cuda_next,
 };

@@ -24,9 +24,9 @@ const contract_world contract_worlds[] = {
     {"cpu-virtual", "", "cpu:threads=1,clock=virtual", FALSE, FALSE, FALSE},
     {"remote-cpu", "remote@", "cpu:threads=1", FALSE, FALSE, FALSE},
     /* The first: a process that has used a GPU cannot start another that does. */
-    {"remote-cuda", "remote@", "cuda:devices=2", FALSE, FALSE, TRUE},
-    {"cuda", "", "cuda:devices=2", FALSE, FALSE, TRUE},
-    {"cuda-float32", "", "cuda:devices=2,dtype=float32", FALSE, FALSE, TRUE},
+    {"remote-cuda", "remote@", "cuda:devices=6", FALSE, FALSE, TRUE},
+    {"cuda", "", "cuda:devices=6", FALSE, FALSE, TRUE},
+    {"cuda-float32", "", "cuda:devices=6,dtype=float32", FALSE, FALSE, TRUE},
 #ifdef HAVE_SIMGRID
     {"simgrid", "", "simgrid:node=b300-hgx8", TRUE, TRUE, FALSE},
     {"simgrid-exact", "", "simgrid:node=b300-hgx8,exact=1", TRUE, TRUE, FALSE},
