@@ -169,8 +169,58 @@ store_latents(oct_cuda_forward *f, const oct_cuda_layer *l) {
                                     .norm = l->kv_a_norm,
                                     .eps = f->model->latent_eps,
                                     .angles = f->model->angles,
-                                    .interleaved = f->model->rope.interleaved};
+                                    .interleaved = f->model->rope.interleaved,
+                                    .place = f->room.place};
   note(f, oct_cuda_mla_norm_and_store(&f->rank->queue, &store), "latents");
+}
+
+/* Over all the tokens that are on this rank. */
+static void
+attend_here(oct_cuda_forward *f, const oct_cuda_layer *l) {
+  oct_cuda_mla call = latent_call(f, l);
+  call.batch = f->pass->batch;
+  call.n_decode = f->pass->n_decode;
+  call.max_queries = f->pass->max_queries;
+  call.max_context = f->pass->max_context;
+  call.tables = f->pass->tables[l->group];
+  note(f, oct_cuda_mla_attend(&f->rank->queue, &call), "latent attention");
+}
+
+/* n tokens' queries of all ranks that share tokens out, over those that are here; and what each of
+ * them found of this rank's heads, put together. */
+static gboolean
+attend_shared(oct_cuda_forward *f, const oct_cuda_layer *l, guint32 first, guint32 n) {
+  const oct_attention_spec *a = l->attention;
+  oct_cuda_comm *comm = f->options.comms[OCT_CUDA_CIRCLE_CONTEXT];
+  guint32 members = f->rank->group->n_context, rows = n * l->heads;
+  gsize q = (gsize)l->heads * (a->kv_lora + a->qk_rope), element = oct_cuda_type_bytes(f->type);
+  const oct_cuda_context_attention call = {.type = f->type,
+                                           .n = n,
+                                           .members = members,
+                                           .token_seq = f->pass->batch->token_seq + first,
+                                           .visible = f->room.visible + first,
+                                           .seq_slot = f->pass->batch->seq_slot,
+                                           .kv = oct_cuda_memory_layer(f->options.memory, l),
+                                           .tables = f->pass->tables[l->group],
+                                           .n_heads = l->heads,
+                                           .lora = a->kv_lora,
+                                           .rope = a->qk_rope,
+                                           .scale = f->model->latent_scale,
+                                           .q = f->room.context_q,
+                                           .out = f->room.found};
+  if (!oct_cuda_comm_gather_runs(comm, at(f, f->room.low, first * q), n * q * element,
+                                 f->room.context_q))
+    return FALSE;
+  note(f, oct_cuda_context_attend(&f->rank->queue, &call), "latent attention");
+  if (!oct_cuda_comm_exchange(comm, f->room.found, rows * (a->kv_lora + 2) * sizeof(float),
+                              f->room.gathered))
+    return FALSE;
+  gsize out = (gsize)first * l->heads * a->kv_lora;
+  note(f,
+       oct_cuda_context_merge(&f->rank->queue, f->type, f->room.gathered, members, rows, a->kv_lora,
+                              at(f, f->room.gate, out)),
+       "latent attention");
+  return TRUE;
 }
 
 void
@@ -179,13 +229,15 @@ oct_cuda_forward_latent(oct_cuda_forward *f, const oct_cuda_layer *l) {
   oct_cuda_forward_project(f, &l->kv_a, l->kv_a_bias, f->room.normed, f->room.latents);
   store_latents(f, l);
   multiply_heads(f, l, TRUE);
-  oct_cuda_mla call = latent_call(f, l);
-  call.batch = f->pass->batch;
-  call.n_decode = f->pass->n_decode;
-  call.max_queries = f->pass->max_queries;
-  call.max_context = f->pass->max_context;
-  call.tables = f->pass->tables[l->group];
-  note(f, oct_cuda_mla_attend(&f->rank->queue, &call), "latent attention");
+  guint32 n = 0;
+  if (f->rank->group->n_context == 1)
+    attend_here(f, l);
+  else
+    for (guint32 first = 0; first < f->m; first += n) {
+      n = MIN(f->m - first, OCT_FORWARD_CONTEXT);
+      if (!attend_shared(f, l, first, n))
+        return;
+    }
   multiply_heads(f, l, FALSE);
   project_out(f, l);
 }

@@ -26,8 +26,8 @@ typedef struct ring {
 
 struct oct_cuda_circle {
   oct_cuda_group *group;
-  gboolean across; /* domains */
-  guint32 n;       /* ranks of a ring */
+  oct_cuda_circle_kind kind;
+  guint32 n; /* ranks of a ring */
   ring *rings;
   guint32 n_rings;
   pthread_mutex_t lock;
@@ -52,11 +52,12 @@ struct oct_cuda_comm {
 /* ---------------------------------------------------------------- circles */
 
 oct_cuda_circle *
-oct_cuda_circle_new(oct_cuda_group *group, gboolean across) {
+oct_cuda_circle_new(oct_cuda_group *group, oct_cuda_circle_kind kind) {
+  const guint32 sizes[OCT_CUDA_CIRCLES] = {group->n_tensor, group->n_domains, group->n_context};
   oct_cuda_circle *c = g_new0(oct_cuda_circle, 1);
   c->group = group;
-  c->across = across;
-  c->n = across ? group->n_domains : group->n_tensor;
+  c->kind = kind;
+  c->n = sizes[kind];
   c->n_rings = group->n_ranks / c->n;
   c->rings = g_new0(ring, c->n_rings);
   for (guint32 i = 0; i < c->n_rings; i++)
@@ -203,13 +204,13 @@ join_shared(oct_cuda_comm *c, gsize elements) {
 static void
 place(oct_cuda_comm *c) {
   const oct_cuda_rank *r = c->rank;
-  guint32 stage = r->stage * r->group->n_domains * r->group->n_tensor;
-  gboolean across = c->circle->across;
+  gboolean domains = c->circle->kind == OCT_CUDA_CIRCLE_DOMAINS;
+  guint32 before = r->stage * r->group->n_tensor; /* rings of domains in earlier stages */
   c->n = c->circle->n;
-  c->member = across ? r->domain : r->tensor;
-  c->stride = across ? r->group->n_tensor : 1;
+  c->member = domains ? r->domain : r->tensor % c->n;
+  c->stride = domains ? r->group->n_tensor : 1;
   c->first = r->index - c->member * c->stride;
-  c->ring = &c->circle->rings[across ? stage / c->n + r->tensor : r->index / c->n];
+  c->ring = &c->circle->rings[domains ? before + r->tensor : r->index / c->n];
 }
 
 oct_cuda_comm *
@@ -224,7 +225,8 @@ oct_cuda_comm_new(oct_cuda_rank *r, oct_cuda_circle *circle, gsize sum_elements,
     fine = join_shared(c, sum_elements);
   } else if (c->n > 1) {
     c->gathered = oct_cuda_alloc(r, gathered_elements * sizeof(float), "gathered logits");
-    fine = c->gathered != NULL && join_nccl(c) && (circle->across || join_peers(c));
+    fine = c->gathered != NULL && join_nccl(c) &&
+           (circle->kind != OCT_CUDA_CIRCLE_TENSOR || join_peers(c));
   }
   if (!fine)
     g_clear_pointer(&c, oct_cuda_comm_free);
@@ -432,4 +434,39 @@ oct_cuda_comm_scatter_sums(oct_cuda_comm *c, const void *x, gsize elements, void
   return oct_cuda_note(r, oct_glue_sum(r->compute, type, parts, c->n, elements, out),
                        "scattered sums") &&
          end_shared(c);
+}
+
+static gboolean
+is_under_way(ncclResult_t result) {
+  return result == ncclSuccess || result == ncclInProgress;
+}
+
+static ncclResult_t
+send_and_receive(oct_cuda_comm *c, const guint8 *x, gsize bytes, guint8 *out) {
+  ncclResult_t result = c->nccl->ncclGroupStart();
+  for (guint32 i = 0; i < c->n && is_under_way(result); i++) {
+    result = c->nccl->ncclSend(x + i * bytes, bytes, ncclInt8, (int)i, c->comm, c->rank->compute);
+    if (is_under_way(result))
+      result =
+          c->nccl->ncclRecv(out + i * bytes, bytes, ncclInt8, (int)i, c->comm, c->rank->compute);
+  }
+  ncclResult_t ended = c->nccl->ncclGroupEnd();
+  return is_under_way(result) ? ended : result;
+}
+
+gboolean
+oct_cuda_comm_exchange(oct_cuda_comm *c, const void *x, gsize bytes, void *out) {
+  oct_cuda_rank *r = c->rank;
+  if (!r->group->shared_gpus)
+    return settle(c, send_and_receive(c, x, bytes, out), "an exchange");
+  if (!begin_shared(c, x))
+    return FALSE;
+  for (guint32 i = 0; i < c->n; i++)
+    if (!oct_cuda_note(r,
+                       cudaMemcpyAsync((guint8 *)out + i * bytes,
+                                       (const guint8 *)c->ring->sources[i] + c->member * bytes,
+                                       bytes, cudaMemcpyDefault, r->compute),
+                       "an exchange"))
+      return FALSE;
+  return end_shared(c);
 }

@@ -1,6 +1,6 @@
-/* What the ranks of a tensor group give each other: sums and gathered columns; and what those with
- * the same place in the tensor groups of all KV domains do: tokens for experts, and their sums.
- * Private to backends/cuda.
+/* What ranks give each other: those of a tensor group sums and gathered columns; those with the
+ * same place in the tensor groups of all KV domains tokens for experts, and their sums; those that
+ * share sequences' tokens out queries, and what they found. Private to backends/cuda.
  *
  * On GPUs of their own they use kernels over each other's memory for small sums and NCCL for the
  * rest, both of which a graph can hold. Ranks that share a GPU meet on the host instead: slow, but
@@ -13,9 +13,17 @@
 
 typedef struct oct_cuda_comm oct_cuda_comm;
 
-/* What such ranks share; made before their threads, freed after them. `across`: domains. */
+/* Which ranks meet. */
+typedef enum oct_cuda_circle_kind {
+  OCT_CUDA_CIRCLE_TENSOR,
+  OCT_CUDA_CIRCLE_DOMAINS,
+  OCT_CUDA_CIRCLE_CONTEXT, /* decode_context neighbours of a tensor group */
+  OCT_CUDA_CIRCLES
+} oct_cuda_circle_kind;
+
+/* What such ranks share; made before their threads, freed after them. */
 typedef struct oct_cuda_circle oct_cuda_circle;
-oct_cuda_circle *oct_cuda_circle_new(oct_cuda_group *group, gboolean across);
+oct_cuda_circle *oct_cuda_circle_new(oct_cuda_group *group, oct_cuda_circle_kind kind);
 void oct_cuda_circle_free(oct_cuda_circle *circle); /* accepts NULL */
 /* From any thread, when the group is broken: whoever waits in NCCL comes back. */
 void oct_cuda_circle_abort(oct_cuda_circle *circle);
@@ -45,10 +53,12 @@ gboolean oct_cuda_comm_sum(oct_cuda_comm *comm, const oct_cuda_sum *call);
 /* out[n, ranks * width] float32 from each rank's x[n, width]. */
 gboolean oct_cuda_comm_gather(oct_cuda_comm *comm, const float *x, guint32 n, guint32 width,
                               float *out);
-/* Across domains. out: `bytes` of every rank, one after another. */
+/* Use, in any circle. out: `bytes` of every rank, one after another. */
 gboolean oct_cuda_comm_gather_runs(oct_cuda_comm *comm, const void *x, gsize bytes, void *out);
 /* Of x[ranks, elements] of the activations' type, out[elements]: the sum over ranks of this rank's
  * row. */
 gboolean oct_cuda_comm_scatter_sums(oct_cuda_comm *comm, const void *x, gsize elements, void *out);
+/* Of x[ranks, bytes] the rank-th run to each rank: out[ranks, bytes] has what they sent here. */
+gboolean oct_cuda_comm_exchange(oct_cuda_comm *comm, const void *x, gsize bytes, void *out);
 
 #endif

@@ -127,21 +127,24 @@ run_experts(oct_cuda_forward *f, const oct_cuda_layer *l, const rows *in, void *
 
 void
 oct_cuda_forward_join(oct_cuda_forward *f) {
-  (void)oct_cuda_comm_gather_runs(f->options.across, f->pass->batch->token_seq,
-                                  f->m * sizeof(guint32), f->room.joint_seq);
+  (void)oct_cuda_comm_gather_runs(f->options.comms[OCT_CUDA_CIRCLE_DOMAINS],
+                                  f->pass->batch->token_seq, f->m * sizeof(guint32),
+                                  f->room.joint_seq);
 }
 
 static void
 run_joint(oct_cuda_forward *f, const oct_cuda_layer *l, gboolean add) {
   gsize size = (gsize)f->m * f->model->spec->hidden, element = oct_cuda_type_bytes(f->type);
   const rows all = {f->m * f->n_join, f->room.joint_x, f->room.joint_seq};
-  if (!oct_cuda_comm_gather_runs(f->options.across, f->room.normed, size * element,
-                                 f->room.joint_x))
+  if (!oct_cuda_comm_gather_runs(f->options.comms[OCT_CUDA_CIRCLE_DOMAINS], f->room.normed,
+                                 size * element, f->room.joint_x))
     return;
   run_experts(f, l, &all, f->room.joint_y, FALSE);
   /* Rows of pairs are read by now. */
   void *mine = add ? f->room.pair_y : f->room.y;
-  if (!oct_cuda_comm_scatter_sums(f->options.across, f->room.joint_y, size, mine) || !add)
+  if (!oct_cuda_comm_scatter_sums(f->options.comms[OCT_CUDA_CIRCLE_DOMAINS], f->room.joint_y, size,
+                                  mine) ||
+      !add)
     return;
   const oct_cuda_add sum = {.type = f->type,
                             .y_type = f->type,

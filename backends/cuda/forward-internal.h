@@ -4,6 +4,9 @@
 
 #include "backends/cuda/forward.h"
 
+/* Tokens that ranks which share tokens out attend for together. */
+#define OCT_FORWARD_CONTEXT 128
+
 /* Working memory; each array has rows for max_tokens tokens, or for as many token-expert pairs, of
  * the activations' type unless it says otherwise. */
 typedef struct oct_cuda_room {
@@ -26,6 +29,10 @@ typedef struct oct_cuda_room {
   void *joint_x, *joint_y; /* [domains x tokens, hidden]; NULL unless domains are joint */
   guint32 *joint_seq;      /* [domains x tokens] */
   guint32 *counts;         /* [layers, experts] */
+  /* Where ranks share tokens out. */
+  guint32 *place, *visible; /* [tokens]: oct_cuda_context_places() */
+  void *context_q;          /* [ranks, OCT_FORWARD_CONTEXT, heads, lora + rope] */
+  float *found, *gathered;  /* [ranks, OCT_FORWARD_CONTEXT, heads, lora + 2] */
   void *workspace;
   gsize workspace_bytes;
   void *picked;         /* [logit rows, hidden] */

@@ -45,7 +45,7 @@ add_and_norm(oct_cuda_forward *f, const void *weight) {
                             .weight = weight,
                             .eps = (float)f->model->spec->rms_norm_eps,
                             .out = weight != NULL ? f->room.normed : NULL};
-  (void)oct_cuda_comm_sum(f->options.comm, &sum);
+  (void)oct_cuda_comm_sum(f->options.comms[OCT_CUDA_CIRCLE_TENSOR], &sum);
 }
 
 static void
@@ -93,6 +93,16 @@ first_norm(oct_cuda_forward *f) {
   (void)oct_cuda_note(f->rank, oct_cuda_rms_norm(&f->rank->queue, &norm), "a norm");
 }
 
+static void
+place_tokens(oct_cuda_forward *f) {
+  const oct_cuda_group *g = f->rank->group;
+  (void)oct_cuda_note(
+      f->rank,
+      oct_cuda_context_places(&f->rank->queue, f->pass->batch, g->config->block_size, g->n_context,
+                              f->rank->tensor % g->n_context, f->room.place, f->room.visible),
+      "tokens' places");
+}
+
 void
 oct_cuda_forward_run(oct_cuda_forward *f, const oct_cuda_pass *pass) {
   f->pass = pass;
@@ -106,6 +116,8 @@ oct_cuda_forward_run(oct_cuda_forward *f, const oct_cuda_pass *pass) {
         "expert counts");
   if (f->n_join > 1)
     oct_cuda_forward_join(f);
+  if (f->room.place != NULL)
+    place_tokens(f);
   if (f->rank->is_first)
     embed(f);
   first_norm(f);
@@ -141,7 +153,8 @@ oct_cuda_forward_logits(oct_cuda_forward *f, const guint32 *rows, guint32 n) {
                                  .y_type = OCT_CUDA_F32};
   oct_cuda_forward_multiply(f, &head, n);
   if (!alone)
-    (void)oct_cuda_comm_gather(f->options.comm, f->room.part, n, mine, f->room.logits);
+    (void)oct_cuda_comm_gather(f->options.comms[OCT_CUDA_CIRCLE_TENSOR], f->room.part, n, mine,
+                               f->room.logits);
 }
 
 /* ---------------------------------------------------------------- working memory */
@@ -220,6 +233,24 @@ make_expert_room(oct_cuda_forward *f, const widths *w) {
 }
 
 static void
+make_context_room(oct_cuda_forward *f) {
+  oct_cuda_room *r = &f->room;
+  gsize q = 0, found = 0, rows = (gsize)f->rank->group->n_context * OCT_FORWARD_CONTEXT;
+  for (guint32 i = 0; i < f->rank->n_layers; i++) {
+    const oct_cuda_layer *l = &f->model->layers[i];
+    if (l->attention->kind != OCT_ATTENTION_MLA)
+      continue;
+    at_least(&q, (gsize)l->heads * (l->attention->kv_lora + l->attention->qk_rope));
+    at_least(&found, (gsize)l->heads * (l->attention->kv_lora + 2));
+  }
+  r->place = take(f, f->options.max_tokens, 1, sizeof *r->place);
+  r->visible = take(f, f->options.max_tokens, 1, sizeof *r->visible);
+  r->context_q = take(f, rows, q, oct_cuda_type_bytes(f->type));
+  r->found = take(f, rows, found, sizeof *r->found);
+  r->gathered = take(f, rows, found, sizeof *r->gathered);
+}
+
+static void
 make_room(oct_cuda_forward *f) {
   widths w = measure(f);
   oct_cuda_room *r = &f->room;
@@ -239,6 +270,8 @@ make_room(oct_cuda_forward *f) {
   r->inner = take(f, inner, 1, element);
   if (w.experts > 0)
     make_expert_room(f, &w);
+  if (f->rank->group->n_context > 1)
+    make_context_room(f);
   r->workspace_bytes = oct_cuda_forward_attention_workspace(f);
   r->workspace = take(f, r->workspace_bytes, 1, 1);
   if (!f->rank->is_last)
@@ -258,7 +291,7 @@ oct_cuda_forward_new(const oct_cuda_forward_options *options) {
   f->rank = options->rank;
   f->model = options->model;
   f->type = oct_cuda_rank_type(f->rank);
-  f->n_join = f->options.across != NULL ? f->rank->group->n_domains : 1;
+  f->n_join = f->options.comms[OCT_CUDA_CIRCLE_DOMAINS] != NULL ? f->rank->group->n_domains : 1;
   make_room(f);
   if (f->rank->failed)
     g_clear_pointer(&f, oct_cuda_forward_free);

@@ -22,7 +22,7 @@ typedef struct oct_cuda_forward_options {
   oct_cuda_rank *rank; /* borrowed, as are the next three */
   const oct_cuda_model *model;
   const oct_cuda_memory *memory;
-  oct_cuda_comm *comm, *across; /* across: NULL unless domains share their experts out */
+  oct_cuda_comm *const *comms; /* [OCT_CUDA_CIRCLES]; NULL: there is no such circle */
   guint32 max_tokens, max_seqs, max_context;
   guint32 logit_rows; /* at most, of one call of _logits() */
   gboolean count_experts;

@@ -31,6 +31,7 @@ oct_cuda_group_init(oct_cuda_group *g, const oct_instance_config *config,
   g->n_stages = config->parallel.pipeline;
   g->n_domains = config->parallel.data;
   g->n_tensor = config->parallel.tensor;
+  g->n_context = config->parallel.decode_context;
   g->n_gpus = n_gpus;
   g->joint = config->parallel.expert_parallel && g->n_domains > 1;
   g->shared_gpus = share_gpus(g);

@@ -11,6 +11,7 @@ typedef struct oct_cuda_group {
   const oct_instance_config *config; /* borrowed */
   const oct_cuda_options *options;   /* borrowed */
   guint32 n_ranks, n_stages, n_domains, n_tensor;
+  guint32 n_context;    /* ranks that share a sequence's tokens out */
   guint32 n_gpus;       /* of the machine */
   gboolean joint;       /* experts are whole, over the ranks of all domains */
   gboolean shared_gpus; /* ranks of a tensor group share a GPU; of a stage, when joint */

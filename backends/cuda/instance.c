@@ -191,9 +191,9 @@ lose(oct_cuda_instance *in) {
     in->fault.number = oct_cuda_instance_flight(in, 0)->number;
   g_strlcpy(in->fault.message, g->message, sizeof in->fault.message);
   oct_cuda_instance_end_pulls(in->world, in->id);
-  oct_cuda_circle_abort(in->circle);
-  if (in->across != NULL)
-    oct_cuda_circle_abort(in->across);
+  for (guint i = 0; i < OCT_CUDA_CIRCLES; i++)
+    if (in->circles[i] != NULL)
+      oct_cuda_circle_abort(in->circles[i]);
   pthread_cond_broadcast(&in->work);
 }
 
@@ -307,8 +307,9 @@ oct_cuda_instance_new(struct oct_cuda_world *world, const oct_instance_config *c
   }
   in->transfers = g_ptr_array_new_with_free_func(free_transfer);
   oct_cuda_group_init(&in->group, &in->config, &world->options, world->n_gpus);
-  in->circle = oct_cuda_circle_new(&in->group, FALSE);
-  in->across = in->group.joint ? oct_cuda_circle_new(&in->group, TRUE) : NULL;
+  const gboolean needed[OCT_CUDA_CIRCLES] = {TRUE, in->group.joint, in->group.n_context > 1};
+  for (guint i = 0; i < OCT_CUDA_CIRCLES; i++)
+    in->circles[i] = needed[i] ? oct_cuda_circle_new(&in->group, (oct_cuda_circle_kind)i) : NULL;
   in->mail = oct_cuda_mail_new(&in->group, in->room);
   in->steppers = g_new0(oct_cuda_stepper *, n);
   in->workers = g_new0(oct_cuda_worker, n);
@@ -359,8 +360,8 @@ oct_cuda_instance_free(oct_cuda_instance *in) {
         (void)cudaEventDestroy(t->events[r]);
   }
   g_ptr_array_unref(in->transfers);
-  oct_cuda_circle_free(in->circle);
-  oct_cuda_circle_free(in->across);
+  for (guint i = 0; i < OCT_CUDA_CIRCLES; i++)
+    oct_cuda_circle_free(in->circles[i]);
   oct_cuda_mail_free(in->mail);
   oct_cuda_source_close(&in->source);
   oct_cuda_slots_close(&in->slots);

@@ -68,7 +68,7 @@ struct oct_cuda_instance {
   guint16 *devices;
   oct_capabilities capabilities;
   oct_cuda_group group;
-  oct_cuda_circle *circle, *across; /* across: domains; NULL: they do not meet */
+  oct_cuda_circle *circles[OCT_CUDA_CIRCLES]; /* NULL: none such is needed */
   oct_cuda_mail *mail;
   oct_cuda_source source;
   oct_cuda_slots_state slots;

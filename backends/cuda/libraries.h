@@ -17,6 +17,10 @@
   X(ncclAllReduce)                                                                                 \
   X(ncclAllGather)                                                                                 \
   X(ncclReduceScatter)                                                                             \
+  X(ncclGroupStart)                                                                                \
+  X(ncclGroupEnd)                                                                                  \
+  X(ncclSend)                                                                                      \
+  X(ncclRecv)                                                                                      \
   X(ncclGetErrorString)
 
 #define OCT_LIBRARY_FIELD(name) __typeof__(&name) name;

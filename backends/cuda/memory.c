@@ -36,7 +36,7 @@ add_layer(oct_cuda_memory *m, const oct_cuda_layer *l) {
     p->layer_bytes = round_up(2 * tokens * l->kv_heads * a->head_dim * element);
   }
   p->unit_bytes += p->layer_bytes;
-  p->keeps = a->kind != OCT_ATTENTION_MLA || m->rank->tensor == 0;
+  p->keeps = a->kind != OCT_ATTENTION_MLA || m->rank->tensor < m->rank->group->n_context;
 }
 
 gboolean

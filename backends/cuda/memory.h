@@ -5,8 +5,8 @@
  * the latents of its tokens. A state slot likewise: for each layer its recurrent state in float32,
  * then the convolutions' last inputs in the activations' type. Keys, values and latents are kept in
  * that, too, or in e4m3 with scales of one when the instance asks for fp8 (not in float32 mode).
- * Latents are the same on every rank of a tensor group: the host tier keeps the first rank's, and
- * all reload from there.
+ * Latents are the same on every rank of a tensor group, or on every decode_context-th: the host
+ * tier keeps the first ranks', and all reload from there. A rank's page has block_size tokens.
  */
 #ifndef OCT_BACKENDS_CUDA_MEMORY_H
 #define OCT_BACKENDS_CUDA_MEMORY_H
@@ -27,8 +27,8 @@ typedef struct oct_cuda_memory {
   oct_cuda_pool pools[OCT_MODEL_GROUPS_MAX];
 } oct_cuda_memory;
 
-/* Allocates what the plan says. `first` is the memory of the tensor group's first rank, which was
- * opened before; NULL for itself. FALSE: noted. */
+/* Allocates what the plan says. `first` is the memory of the tensor group's first rank
+ * with the same latents, which was opened before; NULL for itself. FALSE: noted. */
 gboolean oct_cuda_memory_open(oct_cuda_memory *memory, oct_cuda_rank *rank,
                               const oct_cuda_model *model,
                               const oct_cuda_memory *first) G_GNUC_WARN_UNUSED_RESULT;

@@ -214,7 +214,7 @@ oct_cuda_stepper_has_ended(oct_cuda_stepper *s, guint32 at) {
   cudaError_t state = cudaEventQuery(s->places[at].done);
   if (state == cudaErrorNotReady)
     return FALSE;
-  if (oct_cuda_comm_is_lost(s->comm)) {
+  if (oct_cuda_comm_is_lost(s->comms[OCT_CUDA_CIRCLE_TENSOR])) {
     oct_cuda_fail(&s->rank, "a rank did not come to a sum");
     return FALSE;
   }

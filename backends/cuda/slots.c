@@ -24,6 +24,12 @@ breach(const oct_step *step, oct_fault *fault, const char *format, ...) {
 
 /* ---------------------------------------------------------------- life cycle */
 
+/* Of all ranks that share a sequence's tokens out. */
+static guint32
+page_tokens_of(const oct_instance_config *c) {
+  return c->block_size * c->parallel.decode_context;
+}
+
 /* Of a sequence, which has no more pages than the pool. */
 static guint32
 longest_context(const oct_cuda_slots_state *state) {
@@ -32,7 +38,7 @@ longest_context(const oct_cuda_slots_state *state) {
   for (guint32 g = 0; g < state->n_groups; g++)
     if (state->groups[g].kind == OCT_ATTENTION_GQA || state->groups[g].kind == OCT_ATTENTION_MLA)
       pages = MAX(pages, c->memory.groups[g].n_device);
-  guint64 tokens = pages > 0 ? pages * c->block_size : c->spec->max_position;
+  guint64 tokens = pages > 0 ? pages * page_tokens_of(c) : c->spec->max_position;
   return (guint32)MIN(tokens, c->spec->max_position);
 }
 
@@ -45,7 +51,7 @@ oct_cuda_slots_open(oct_cuda_slots_state *state, const oct_instance_config *conf
   for (guint32 g = 0; g < state->n_groups; g++) {
     gboolean is_state = state->groups[g].kind == OCT_ATTENTION_KDA;
     state->strides[g] =
-        is_state ? 1 : (state->max_context + config->block_size - 1) / config->block_size;
+        is_state ? 1 : (state->max_context + page_tokens_of(config) - 1) / page_tokens_of(config);
     state->firsts[g] = state->n_entries;
     state->n_entries += state->strides[g] * config->max_slots;
   }
@@ -131,7 +137,7 @@ oct_cuda_slots_apply(oct_cuda_slots_state *state, const oct_step *step, oct_faul
 static gboolean
 is_covered(const oct_cuda_slots_state *state, const oct_step *step, guint32 slot, guint32 position,
            guint32 end, oct_fault *fault) {
-  guint32 page_tokens = state->config->block_size;
+  guint32 page_tokens = page_tokens_of(state->config);
   for (guint32 g = 0; g < state->n_groups; g++) {
     const oct_cuda_table *t = &state->slots[slot].tables[g];
     guint32 first = 0, last = (end - 1) / page_tokens, window = state->groups[g].window;

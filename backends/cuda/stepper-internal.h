@@ -34,7 +34,7 @@ struct oct_cuda_stepper {
   oct_cuda_rank rank;
   oct_cuda_model model;
   oct_cuda_memory memory;
-  oct_cuda_comm *comm, *across; /* across: domains, when their experts are joint */
+  oct_cuda_comm *comms[OCT_CUDA_CIRCLES]; /* NULL: no such circle */
   oct_cuda_forward *forward;
   const oct_instance_config *config;
   guint32 max_tokens, logit_rows, words, n_inputs;

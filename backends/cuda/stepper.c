@@ -77,18 +77,20 @@ make_forward(oct_cuda_stepper *s) {
   guint32 hidden = s->model.spec->hidden;
   gsize gathered =
       s->rank.is_last ? (gsize)s->logit_rows * s->model.head_rows * s->rank.group->n_tensor : 0;
-  s->comm = oct_cuda_comm_new(&s->rank, s->options.circle, (gsize)s->max_tokens * hidden, gathered);
-  if (s->comm == NULL)
-    return FALSE;
-  if (s->rank.group->joint)
-    s->across = oct_cuda_comm_new(&s->rank, s->options.across, 0, 0);
-  if (s->rank.failed)
-    return FALSE;
+  for (guint i = 0; i < OCT_CUDA_CIRCLES; i++) {
+    gboolean tensor = i == OCT_CUDA_CIRCLE_TENSOR;
+    if (s->options.circles[i] == NULL)
+      continue;
+    s->comms[i] =
+        oct_cuda_comm_new(&s->rank, s->options.circles[i],
+                          tensor ? (gsize)s->max_tokens * hidden : 0, tensor ? gathered : 0);
+    if (s->comms[i] == NULL)
+      return FALSE;
+  }
   const oct_cuda_forward_options options = {.rank = &s->rank,
                                             .model = &s->model,
                                             .memory = &s->memory,
-                                            .comm = s->comm,
-                                            .across = s->across,
+                                            .comms = s->comms,
                                             .max_tokens = s->max_tokens,
                                             .max_seqs = s->config->max_slots,
                                             .max_context = s->options.slots->max_context,
@@ -98,16 +100,18 @@ make_forward(oct_cuda_stepper *s) {
   return s->forward != NULL;
 }
 
-/* The first rank of the tensor group has its memory before the others look at it. */
+/* The first ranks of a tensor group, of each part of the tokens one, have their memory before the
+ * others look at it. */
 static gboolean
 make_memory(oct_cuda_stepper *s) {
-  oct_cuda_stepper *first = s->options.steppers[s->rank.index - s->rank.tensor];
-  if (s->rank.tensor == 0 && !oct_cuda_memory_open(&s->memory, &s->rank, &s->model, NULL))
+  guint32 tensor = s->rank.tensor, part = tensor % s->rank.group->n_context;
+  oct_cuda_stepper *first = s->options.steppers[s->rank.index - tensor + part];
+  gboolean is_first = tensor == part;
+  if (is_first && !oct_cuda_memory_open(&s->memory, &s->rank, &s->model, NULL))
     return FALSE;
   if (!oct_cuda_group_meet(s->rank.group))
     return FALSE;
-  return s->rank.tensor == 0 ||
-         oct_cuda_memory_open(&s->memory, &s->rank, &s->model, &first->memory);
+  return is_first || oct_cuda_memory_open(&s->memory, &s->rank, &s->model, &first->memory);
 }
 
 oct_cuda_stepper *
@@ -167,7 +171,7 @@ oct_cuda_stepper_open(oct_cuda_stepper *s) {
   gint64 since = g_get_monotonic_time();
   /* Domains would have to choose the same graph. */
   gboolean graphs = !c->eager && s->rank.group->n_stages == 1 && !s->rank.group->joint &&
-                    oct_cuda_comm_has_graphs(s->comm);
+                    oct_cuda_comm_has_graphs(s->comms[OCT_CUDA_CIRCLE_TENSOR]);
   s->graph_most = graphs ? MIN(MIN(c->max_slots, OCT_CUDA_GRAPH_MOST), s->logit_rows) : 0;
   if (!oct_cuda_stepper_warm_graphs(s) ||
       !oct_cuda_drain(&s->rank, s->rank.compute, "the first graphs"))
@@ -189,8 +193,8 @@ oct_cuda_stepper_close(oct_cuda_stepper *s) {
     return;
   oct_cuda_stepper_free_graphs(s);
   oct_cuda_forward_free(s->forward);
-  oct_cuda_comm_free(s->comm);
-  oct_cuda_comm_free(s->across);
+  for (guint i = 0; i < OCT_CUDA_CIRCLES; i++)
+    oct_cuda_comm_free(s->comms[i]);
   for (guint32 i = 0; s->places != NULL && i < s->options.ring; i++)
     if (s->places[i].done != NULL)
       (void)cudaEventDestroy(s->places[i].done);

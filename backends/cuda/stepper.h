@@ -27,9 +27,9 @@ oct_cuda_mail *oct_cuda_mail_new(oct_cuda_group *group, guint32 ring);
 void oct_cuda_mail_free(oct_cuda_mail *mail); /* accepts NULL */
 
 typedef struct oct_cuda_stepper_options {
-  oct_cuda_group *group; /* borrowed, as is what follows */
-  guint32 index;         /* of the rank */
-  oct_cuda_circle *circle, *across;
+  oct_cuda_group *group;           /* borrowed, as is what follows */
+  guint32 index;                   /* of the rank */
+  oct_cuda_circle *const *circles; /* [OCT_CUDA_CIRCLES] */
   oct_cuda_mail *mail;
   const oct_cuda_source *source;
   const oct_cuda_slots_state *slots;

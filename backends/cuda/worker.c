@@ -37,8 +37,7 @@ open_stepper(oct_cuda_worker *w) {
   oct_cuda_instance *in = w->in;
   const oct_cuda_stepper_options options = {.group = &in->group,
                                             .index = w->index,
-                                            .circle = in->circle,
-                                            .across = in->across,
+                                            .circles = in->circles,
                                             .mail = in->mail,
                                             .source = &in->source,
                                             .slots = &in->slots,

@@ -153,6 +153,9 @@ mla_store(oct_cuda_mla_store a, oct_cuda_batch b) {
     }
     return;
   }
+  uint32_t place = a.place != NULL ? a.place[token] : position;
+  if (place == OCT_CUDA_NONE)
+    return;
   const T *x = (const T *)a.latents + token * a.latents_stride;
   float sum = 0;
   for (uint32_t c = lane; c < a.lora; c += 32) {
@@ -160,8 +163,8 @@ mla_store(oct_cuda_mla_store a, oct_cuda_batch b) {
     sum += v * v;
   }
   float factor = rsqrtf(warp_sum(sum) / a.lora + a.eps);
-  size_t values, row = page_row(a.kv, a.tables, b.seq_slot[b.token_seq[token]], position, 0,
-                                sizeof(C), &values);
+  size_t values,
+      row = page_row(a.kv, a.tables, b.seq_slot[b.token_seq[token]], place, 0, sizeof(C), &values);
   C *to = (C *)((char *)a.kv.base + row);
   float scale = a.kv.k_scale != NULL ? 1 / a.kv.k_scale[0] : 1;
   for (uint32_t c = lane; c < a.lora; c += 32)

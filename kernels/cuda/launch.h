@@ -332,7 +332,9 @@ typedef struct oct_cuda_mla_store {
   float eps;
   const float *angles; /* NULL: no rotation */
   bool interleaved;
+  const uint32_t *place; /* [n_tokens] of each token's latents; NULL: token_position */
 } oct_cuda_mla_store;
+/* A place OCT_CUDA_NONE: the latents are not stored. */
 int oct_cuda_mla_norm_and_store(const oct_cuda_queue *queue, const oct_cuda_mla_store *call);
 
 /* Copies n pages of a pool, from[i] to to[i], page_bytes each of the first `bytes`. */
@@ -402,6 +404,33 @@ size_t oct_cuda_mla_workspace(const oct_cuda_queue *queue, const oct_cuda_mla *c
 int oct_cuda_mla_attend(const oct_cuda_queue *queue, const oct_cuda_mla *call);
 /* As oct_cuda_attention_paths(): DECODE is the kernel for 512 + 64, which takes prompts too. */
 uint32_t oct_cuda_mla_paths(const oct_cuda_queue *queue, const oct_cuda_mla *call);
+
+/* Decode context parallelism: the members of a group each keep page_tokens of every page's members
+ * * page_tokens tokens, member 0 the first. Where each token of a batch is in this member's own
+ * sequence of tokens (OCT_CUDA_NONE: not here), and how many of that it sees, itself included. */
+int oct_cuda_context_places(const oct_cuda_queue *queue, const oct_cuda_batch *batch,
+                            uint32_t page_tokens, uint32_t members, uint32_t member,
+                            uint32_t *place, uint32_t *visible);
+/* Absorbed queries of n tokens and of all members' heads, q[members, n, n_heads, lora + rope], over
+ * the tokens that are here: out[members, n, n_heads, 2 + lora] float32: the largest score (-inf:
+ * none was seen), the sum of exponentials less it, and the latents' sum weighted by them. */
+typedef struct oct_cuda_context_attention {
+  oct_cuda_type type;
+  uint32_t n, members;
+  const uint32_t *token_seq, *visible; /* [n] */
+  const uint32_t *seq_slot;
+  oct_cuda_kv kv;
+  oct_cuda_tables tables;
+  uint32_t n_heads, lora, rope;
+  float scale;
+  const void *q;
+  float *out;
+} oct_cuda_context_attention;
+int oct_cuda_context_attend(const oct_cuda_queue *queue, const oct_cuda_context_attention *call);
+/* From what every member found of the same rows, parts[members, rows, 2 + lora]: out[rows, lora].
+ */
+int oct_cuda_context_merge(const oct_cuda_queue *queue, oct_cuda_type type, const float *parts,
+                           uint32_t members, uint32_t rows, uint32_t lora, void *out);
 
 /* The expanded form, for prompts. Latents of positions [0, n) of one slot to contiguous rows
  * out[n, lora + rope] of `type`; they are multiplied by kv_b to kv[n, n_heads, nope + value]; then

@@ -342,6 +342,33 @@ idle_domain_has_its_experts(rig *r) {
   expect_pairs(r, &event, 21);
 }
 
+/* A page has the tokens of both ranks: 40 of them are in two pages, and go on to be. */
+static void
+ranks_share_a_page(rig *r) {
+  oct_event event;
+  rig_begin(r);
+  rig_pages(r, 0, 0, 0, 2, 5);
+  rig_slot(r, 0, 7, 40, 0);
+  rig_prefill(r, 0, 0, 25, OCT_SAMPLE_NONE);
+  rig_submit(r);
+  done(r, &event);
+  rig_begin(r);
+  rig_prefill(r, 0, 25, 15, OCT_SAMPLE_LAST);
+  rig_pages(r, 1, 0, 0, 2, 9); /* the same in one piece */
+  rig_slot(r, 1, 7, 40, 0);
+  rig_prefill(r, 1, 0, 40, OCT_SAMPLE_LAST);
+  rig_submit(r);
+  rig_until(r, OCT_EVENT_STEP_DONE, 2, &event);
+  for (guint32 p = 40; p < 63; p++) {
+    rig_begin(r);
+    rig_decode(r, 0, p);
+    rig_decode(r, 1, p);
+    rig_submit(r);
+    rig_until(r, OCT_EVENT_STEP_DONE, 0, &event);
+  }
+  g_assert_cmpmem(r->ids[0]->data, 63 * sizeof(guint32), r->ids[1]->data, 63 * sizeof(guint32));
+}
+
 static void
 logprobs_name_the_chosen_first(rig *r) {
   oct_event event;
@@ -399,6 +426,7 @@ const contract_case contract_step_cases[] = {
     {"19-runs-ahead", CONTRACT_HYBRID, 0, runs_ahead},
     {"20-idle-domain-takes-part", CONTRACT_DATA2, 0, idle_domain_takes_part},
     {"20-idle-domain-has-its-experts", CONTRACT_JOINT, 0, idle_domain_has_its_experts},
+    {"23-ranks-share-a-page", CONTRACT_CONTEXT2, 0, ranks_share_a_page},
     {"21-logprobs-name-the-chosen-first", CONTRACT_DENSE, 0, logprobs_name_the_chosen_first},
     {"22-stages-overlap", CONTRACT_PIPE2, NEEDS_VIRTUAL, stages_overlap},
     {NULL, 0, 0, NULL}};

@@ -29,13 +29,14 @@ extern const guint n_contract_worlds;
 /* ---- cases */
 
 typedef enum contract_model {
-  CONTRACT_DENSE,   /* one group of pages */
-  CONTRACT_HYBRID,  /* state, latent pages, window pages */
-  CONTRACT_EXPERTS, /* the hybrid model with 8 expert slots per layer, experts reported */
-  CONTRACT_DATA2,   /* the dense model with two KV domains: slots 0-15 and 16-31 */
-  CONTRACT_JOINT,   /* the hybrid model with two KV domains that share its experts out, reported */
-  CONTRACT_PIPE2,   /* the dense model on two stages, depth 3 */
-  CONTRACT_BARE,    /* the dense model without tags */
+  CONTRACT_DENSE,    /* one group of pages */
+  CONTRACT_HYBRID,   /* state, latent pages, window pages */
+  CONTRACT_EXPERTS,  /* the hybrid model with 8 expert slots per layer, experts reported */
+  CONTRACT_DATA2,    /* the dense model with two KV domains: slots 0-15 and 16-31 */
+  CONTRACT_JOINT,    /* the hybrid model with two KV domains that share its experts out, reported */
+  CONTRACT_CONTEXT2, /* the latent model on two ranks that share each sequence's tokens out */
+  CONTRACT_PIPE2,    /* the dense model on two stages, depth 3 */
+  CONTRACT_BARE,     /* the dense model without tags */
 } contract_model;
 
 enum {

@@ -23,10 +23,14 @@ config_for(contract_model model) {
   parallel.expert_parallel = model == CONTRACT_JOINT;
   if (model == CONTRACT_PIPE2)
     parallel.pipeline = 2;
+  if (model == CONTRACT_CONTEXT2)
+    parallel.tensor = parallel.decode_context = 2;
   gboolean hybrid =
       model == CONTRACT_HYBRID || model == CONTRACT_EXPERTS || model == CONTRACT_JOINT;
-  oct_instance_config config =
-      fixture_config(hybrid ? fixture_hybrid() : fixture_dense(), parallel);
+  oct_instance_config config = fixture_config(hybrid                       ? fixture_hybrid()
+                                              : model == CONTRACT_CONTEXT2 ? fixture_latent()
+                                                                           : fixture_dense(),
+                                              parallel);
   config.report_experts = model == CONTRACT_JOINT;
   if (model == CONTRACT_PIPE2)
     config.depth = 3;

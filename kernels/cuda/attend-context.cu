@@ -1,0 +1,178 @@
+/* Latent attention over a part of each sequence's tokens: decode context parallelism. The ranks of
+ * a context group each keep some tokens of every page, attend to them with the queries of all the
+ * group's heads, and give each other what they found: the largest score, the sum of exponentials
+ * and the sum of weighted latents, from which the whole follows.
+ *
+ * A warp has a token and a head. */
+#include "kernels/cuda/common.cuh"
+
+#define WARPS     4
+#define PARTS_MAX 20 /* of 32 elements of a latent */
+#define MERGE_MAX OCT_CUDA_PEERS_MAX
+
+/* Of a sequence's first n tokens, those that member `member` keeps: a page has `tokens` of each of
+ * `members`, one member's after another's. */
+OCT_DEVICE uint32_t
+kept_of(uint32_t n, uint32_t tokens, uint32_t members, uint32_t member) {
+  uint32_t page = tokens * members, rest = n % page, before = member * tokens;
+  uint32_t more = rest > before ? rest - before : 0;
+  return n / page * tokens + (more < tokens ? more : tokens);
+}
+
+static __global__ void
+place_tokens(oct_cuda_batch b, uint32_t tokens, uint32_t members, uint32_t member, uint32_t *place,
+             uint32_t *visible) {
+  admit_successor();
+  await_predecessors();
+  uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= b.n_tokens)
+    return;
+  bool padding = b.token_seq[i] == OCT_CUDA_NONE;
+  uint32_t position = b.token_position[i];
+  uint32_t until = kept_of(position + 1, tokens, members, member);
+  bool mine = until > kept_of(position, tokens, members, member);
+  place[i] = mine && !padding ? until - 1 : OCT_CUDA_NONE;
+  visible[i] = padding ? 0 : until;
+}
+
+int
+oct_cuda_context_places(const oct_cuda_queue *queue, const oct_cuda_batch *batch,
+                        uint32_t page_tokens, uint32_t members, uint32_t member, uint32_t *place,
+                        uint32_t *visible) {
+  if (batch->n_tokens == 0)
+    return OCT_CUDA_OK;
+  return launch(queue, place_tokens, dim3(ceil_div(batch->n_tokens, 128)), dim3(128), 0, *batch,
+                page_tokens, members, member, place, visible);
+}
+
+/* ---------------------------------------------------------------- a member's part */
+
+/* 32 lanes have `parts` elements each of a row. */
+template <typename C, int PARTS>
+OCT_DEVICE void
+load_row(const C *row, uint32_t width, float scale, float (&to)[PARTS]) {
+  uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+  for (int k = 0; k < PARTS; k++) {
+    uint32_t c = 32 * k + lane;
+    to[k] = c < width ? to_float(row[c]) * scale : 0;
+  }
+}
+
+template <typename T, typename C, int PARTS>
+static __global__ void
+__launch_bounds__(32 * WARPS) attend_part(oct_cuda_context_attention a) {
+  admit_successor();
+  await_predecessors();
+  uint32_t lane = threadIdx.x % 32, width = a.lora + a.rope;
+  uint32_t row = blockIdx.x * WARPS + threadIdx.x / 32; /* member, token, head */
+  if (row >= a.members * a.n * a.n_heads)
+    return;
+  uint32_t token = row / a.n_heads % a.n, n = a.visible[token];
+  float q[PARTS], acc[PARTS] = {}, top = -INFINITY, sum = 0;
+  float scale = a.kv.k_scale != NULL ? a.kv.k_scale[0] : 1;
+  load_row<T, PARTS>((const T *)a.q + (size_t)row * width, width, a.scale, q);
+  uint32_t seq = a.token_seq[token];
+  const uint32_t *pages =
+      seq != OCT_CUDA_NONE ? a.tables.pages + a.seq_slot[seq] * a.tables.stride : NULL;
+  for (uint32_t i = 0; i < n; i++) {
+    const char *page = (const char *)a.kv.base + pages[i / a.kv.page_tokens] * a.kv.page_bytes;
+    float x[PARTS], score = 0;
+    load_row<C, PARTS>((const C *)page + (size_t)(i % a.kv.page_tokens) * width, width, scale, x);
+#pragma unroll
+    for (int k = 0; k < PARTS; k++)
+      score += q[k] * x[k];
+    score = warp_sum(score);
+    if (score > top) {
+      float factor = expf(top - score);
+      sum *= factor;
+#pragma unroll
+      for (int k = 0; k < PARTS; k++)
+        acc[k] *= factor;
+      top = score;
+    }
+    float weight = expf(score - top);
+    sum += weight;
+#pragma unroll
+    for (int k = 0; k < PARTS; k++)
+      acc[k] += weight * x[k];
+  }
+  float *out = a.out + (size_t)row * (a.lora + 2);
+  if (lane == 0) {
+    out[0] = top;
+    out[1] = sum;
+  }
+#pragma unroll
+  for (int k = 0; k < PARTS; k++)
+    if (32 * k + lane < a.lora)
+      out[2 + 32 * k + lane] = acc[k];
+}
+
+template <typename T, typename C>
+static int
+launch_part(const oct_cuda_queue *queue, const oct_cuda_context_attention *a) {
+  dim3 grid(ceil_div(a->members * a->n * a->n_heads, WARPS)), block(32 * WARPS);
+  if (a->lora + a->rope <= 4 * 32)
+    return launch(queue, attend_part<T, C, 4>, grid, block, 0, *a);
+  return launch(queue, attend_part<T, C, PARTS_MAX>, grid, block, 0, *a);
+}
+
+template <typename T>
+static int
+launch_by_cache(const oct_cuda_queue *queue, const oct_cuda_context_attention *a) {
+  switch (a->kv.type) {
+  case OCT_CUDA_F32:
+    return launch_part<T, float>(queue, a);
+  case OCT_CUDA_BF16:
+    return launch_part<T, bf16>(queue, a);
+  case OCT_CUDA_FP8:
+    return launch_part<T, fp8>(queue, a);
+  }
+  return OCT_CUDA_UNSUPPORTED;
+}
+
+int
+oct_cuda_context_attend(const oct_cuda_queue *queue, const oct_cuda_context_attention *call) {
+  if (call->n == 0)
+    return OCT_CUDA_OK;
+  if (call->lora + call->rope > 32 * PARTS_MAX)
+    return OCT_CUDA_UNSUPPORTED;
+  return OCT_BY_TYPE(call->type, T, launch_by_cache<T>(queue, call));
+}
+
+/* ---------------------------------------------------------------- the whole */
+
+template <typename T>
+static __global__ void
+merge_parts(const float *parts, uint32_t members, uint32_t rows, uint32_t lora, T *out) {
+  admit_successor();
+  await_predecessors();
+  uint32_t row = blockIdx.x;
+  size_t width = lora + 2;
+  float top = -INFINITY, sum = 0, factors[MERGE_MAX];
+  for (uint32_t r = 0; r < members; r++)
+    top = fmaxf(top, parts[((size_t)r * rows + row) * width]);
+  for (uint32_t r = 0; r < members; r++) {
+    const float *part = parts + ((size_t)r * rows + row) * width;
+    factors[r] = part[0] > -INFINITY ? expf(part[0] - top) : 0;
+    sum += factors[r] * part[1];
+  }
+  for (uint32_t c = threadIdx.x; c < lora; c += blockDim.x) {
+    float x = 0;
+    for (uint32_t r = 0; r < members; r++)
+      x += factors[r] * parts[((size_t)r * rows + row) * width + 2 + c];
+    out[(size_t)row * lora + c] = from_float<T>(sum > 0 ? x / sum : 0);
+  }
+}
+
+int
+oct_cuda_context_merge(const oct_cuda_queue *queue, oct_cuda_type type, const float *parts,
+                       uint32_t members, uint32_t rows, uint32_t lora, void *out) {
+  if (rows == 0)
+    return OCT_CUDA_OK;
+  if (members > MERGE_MAX)
+    return OCT_CUDA_UNSUPPORTED;
+  return OCT_BY_TYPE(type, T,
+                     launch(queue, merge_parts<T>, dim3(rows), dim3(128), 0, parts, members, rows,
+                            lora, (T *)out));
+}

@@ -1,0 +1,162 @@
+/* Latent attention whose tokens are shared out over members: what they find together is what one
+ * finds over all tokens. */
+#include "tests/kernels/cuda/device.h"
+
+#include <math.h>
+#include <string.h>
+
+#define PAGE    16
+#define MEMBERS 4 /* at most */
+
+typedef struct context_case {
+  oct_cuda_type type, cache;
+  guint32 members, heads, lora, rope;
+} context_case;
+
+typedef struct members {
+  const context_case *c;
+  device_batch *batch;
+  device_pages *pages; /* of PAGE * members tokens */
+  float *host, *q;     /* all latents; [members, tokens, heads, lora + rope] */
+  guint32 width;
+  gsize n, found; /* tokens; floats that a member finds of one member's heads */
+  float *out[MEMBERS];
+  guint32 *place[MEMBERS];
+} members;
+
+/* The tokens of every page that member r keeps. */
+static void *
+own_pool(const members *m, guint32 r) {
+  gsize run = (gsize)PAGE * m->width;
+  g_autofree float *own = g_new(float, run * m->pages->n_pages);
+  for (guint32 p = 0; p < m->pages->n_pages; p++)
+    memcpy(own + p * run, m->host + (p * m->c->members + r) * run, run * sizeof *own);
+  return device_put(m->c->cache, own, run * m->pages->n_pages);
+}
+
+static void
+attend_member(members *m, const oct_cuda_queue *queue, guint32 r, const void *q) {
+  const context_case *c = m->c;
+  guint32 *place = device_room(m->n * sizeof *place),
+          *visible = device_room(m->n * sizeof *visible);
+  m->out[r] = device_room(c->members * m->found * sizeof(float));
+  device_check(
+      oct_cuda_context_places(queue, &m->batch->batch, PAGE, c->members, r, place, visible));
+  const oct_cuda_context_attention call = {
+      .type = c->type,
+      .n = (guint32)m->n,
+      .members = c->members,
+      .token_seq = m->batch->batch.token_seq,
+      .visible = visible,
+      .seq_slot = m->batch->batch.seq_slot,
+      .kv = {.type = c->cache,
+             .base = own_pool(m, r),
+             .page_bytes = (gsize)PAGE * m->width * oct_cuda_type_bytes(c->cache),
+             .page_tokens = PAGE,
+             .n_heads = 1,
+             .width = m->width},
+      .tables = m->pages->tables,
+      .n_heads = c->heads,
+      .lora = c->lora,
+      .rope = c->rope,
+      .scale = (float)(1 / sqrt(m->width)),
+      .q = q,
+      .out = m->out[r]};
+  device_check(oct_cuda_context_attend(queue, &call));
+  m->place[r] = g_new(guint32, m->n);
+  device_read(m->place[r], place, m->n * sizeof *place);
+}
+
+/* Every token has one place, the next in its member's run. */
+static void
+check_places(const members *m) {
+  for (guint32 i = 0; i < m->batch->n_tokens; i++) {
+    guint32 position = m->batch->position_of[i], page = PAGE * m->c->members, n = 0;
+    for (guint32 r = 0; r < m->c->members; r++) {
+      if (m->place[r][i] == OCT_CUDA_NONE)
+        continue;
+      n++;
+      g_assert_cmpuint(r, ==, position % page / PAGE);
+      g_assert_cmpuint(m->place[r][i], ==, position / page * PAGE + position % PAGE);
+    }
+    g_assert_cmpuint(n, ==, 1);
+  }
+}
+
+/* What all found of member g's heads, put together, against the whole. */
+static void
+check_member(const members *m, const oct_cuda_queue *queue, guint32 g) {
+  const context_case *c = m->c;
+  gsize n = m->n * c->heads * c->lora, rows = (gsize)c->heads * m->width;
+  float *parts = device_room(c->members * m->found * sizeof(float));
+  g_autofree float *want = g_new0(float, n), *scratch = g_new(float, c->heads * 1000 + 4096 * 9);
+  void *out = device_room_of(c->type, n);
+  for (guint32 r = 0; r < c->members; r++)
+    g_assert_cmpint(cudaMemcpy(parts + r * m->found, m->out[r] + g * m->found,
+                               m->found * sizeof(float), cudaMemcpyDeviceToDevice),
+                    ==, cudaSuccess);
+  device_check(oct_cuda_context_merge(queue, c->type, parts, c->members, (guint32)(m->n * c->heads),
+                                      c->lora, out));
+  const oct_mla twin = {.kv = {.format = OCT_KV_F32,
+                               .base = m->host,
+                               .page_stride = (gsize)PAGE * c->members * m->width * sizeof(float),
+                               .page_tokens = PAGE * c->members,
+                               .n_heads = 1,
+                               .width = m->width},
+                        .n_heads = c->heads,
+                        .kv_lora = c->lora,
+                        .rope = c->rope,
+                        .scale = (float)(1 / sqrt(m->width))};
+  for (guint32 i = 0; i < m->batch->n_tokens; i++)
+    oct_ref_mla_latent(&twin, device_pages_of(m->pages, m->batch, m->batch->seq_of[i]),
+                       m->batch->position_of[i], 0, c->heads, m->q + (g * m->n + i) * rows,
+                       want + (gsize)i * c->heads * c->lora, scratch);
+  g_autofree float *got = device_get(c->type, out, n);
+  device_expect("shared context", got, want, n, c->type == OCT_CUDA_F32 ? 1e-5 : 6e-3);
+}
+
+static void
+check(const context_case *c) {
+  static const device_seq seqs[] = {{1, 200}, {70, 0}, {3, 95}, {1, 0}, {1, 31}, {1, 32}};
+  const oct_cuda_queue *queue = device_queue(0);
+  g_autoptr(device_batch) b = device_batch_new(queue, seqs, G_N_ELEMENTS(seqs), 1, 1);
+  g_autoptr(device_pages) pages = device_pages_new(b, PAGE * c->members);
+  members m = {.c = c, .batch = b, .pages = pages, .width = c->lora + c->rope};
+  m.n = b->batch.n_tokens;
+  m.found = m.n * c->heads * (c->lora + 2);
+  gsize pool = (gsize)PAGE * c->members * m.width * pages->n_pages;
+  gsize queries = c->members * m.n * c->heads * m.width;
+  m.host = data_normal(pool, 1);
+  m.q = data_normal(queries, 1);
+  (void)device_put(c->cache, m.host, pool); /* what the cache's type holds of it */
+  void *q = device_put(c->type, m.q, queries);
+  for (guint32 r = 0; r < c->members; r++)
+    attend_member(&m, queue, r, q);
+  check_places(&m);
+  for (guint32 g = 0; g < c->members; g++)
+    check_member(&m, queue, g);
+  for (guint32 r = 0; r < c->members; r++)
+    g_free(m.place[r]);
+  g_free(m.host);
+  g_free(m.q);
+}
+
+static void
+test_context(void) {
+  static const context_case cases[] = {{OCT_CUDA_F32, OCT_CUDA_F32, 2, 3, 32, 16},
+                                       {OCT_CUDA_F32, OCT_CUDA_BF16, 4, 2, 24, 8},
+                                       {OCT_CUDA_BF16, OCT_CUDA_BF16, 2, 8, 512, 64},
+                                       {OCT_CUDA_BF16, OCT_CUDA_FP8, 3, 5, 512, 64}};
+  for (guint i = 0; i < G_N_ELEMENTS(cases); i++) {
+    if (device_queue(0) == NULL)
+      return;
+    check(&cases[i]);
+  }
+}
+
+int
+main(int argc, char **argv) {
+  g_test_init(&argc, &argv, NULL);
+  g_test_add_func("/cuda/context/members-find-together-what-one-finds", test_context);
+  return g_test_run();
+}
