@@ -369,8 +369,10 @@ start(serving *s, GError **error) {
   if (!start_service(s, error) || !make_api(s, error) || !start_server(s, error))
     return FALSE;
   /* Behind the start of the workers: what the driver's library holds is this process's. */
-  if (uses_gpus(s))
+  if (uses_gpus(s)) {
     oct_gpu_health_tell(say, s);
+    oct_gpu_health_watch();
+  }
   tell(s, "server", "listens");
   return TRUE;
 }

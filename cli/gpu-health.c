@@ -69,6 +69,45 @@ read_all(void) {
   return all;
 }
 
+/* ---------------------------------------------------------------- watching */
+
+static GMutex lock;
+static gpus *latest; /* NULL: nobody watches, or the driver tells nothing */
+static gboolean watched;
+
+static void *
+watch(void *data) {
+  (void)data;
+  for (;;) {
+    gpus *all = read_all();
+    g_mutex_lock(&lock);
+    gpus *old = latest;
+    latest = all;
+    watched = TRUE;
+    g_mutex_unlock(&lock);
+    g_free(old);
+    g_usleep(OCT_GPU_HEALTH_INTERVAL_S * G_USEC_PER_SEC);
+  }
+  return NULL;
+}
+
+void
+oct_gpu_health_watch(void) {
+  g_thread_unref(g_thread_new("gpu-health", watch, NULL));
+}
+
+/* Owned; NULL: nothing is known. */
+static gpus *
+take_latest(void) {
+  g_mutex_lock(&lock);
+  gboolean read = !watched;
+  gpus *all = latest != NULL ? g_memdup2(latest, sizeof *latest) : NULL;
+  g_mutex_unlock(&lock);
+  return read ? read_all() : all;
+}
+
+/* ---------------------------------------------------------------- texts */
+
 static void
 append(GString *line, const char *before, guint32 value, const char *behind) {
   if (value != OCT_NVML_UNKNOWN)
@@ -111,7 +150,7 @@ labels_of(guint32 index, const oct_nvml_identity *who) {
 
 void
 oct_gpu_health_write_metrics(GString *out) {
-  g_autofree gpus *all = read_all();
+  g_autofree gpus *all = take_latest();
   for (gsize k = 0; all != NULL && k < G_N_ELEMENTS(figures); k++) {
     const figure *f = &figures[k];
     gboolean begun = FALSE;

@@ -7,8 +7,14 @@
 
 #include <glib.h>
 
-/* One thread at a time. say(user, line) per GPU. */
+#define OCT_GPU_HEALTH_INTERVAL_S 5
+
+/* say(user, line) per GPU. */
 void oct_gpu_health_tell(void (*say)(void *user, const char *line), void *user);
+/* From here on a thread of its own reads the figures every OCT_GPU_HEALTH_INTERVAL_S, for asking
+ * the driver takes milliseconds per GPU; it goes on until the process ends. */
+void oct_gpu_health_watch(void);
+/* The latest figures; read now where nobody watches. */
 void oct_gpu_health_write_metrics(GString *out);
 
 #endif

@@ -8,7 +8,7 @@
 #include "backends/cuda/libraries.h"
 
 #define NAP_NS         100000
-#define EXCHANGE_BYTES ((gsize)8 << 20)
+#define EXCHANGE_BYTES ((gsize)64 << 20) /* sums of 10 MiB between two ranks, 3 among 8 */
 #define TIMEOUT_CYCLES ((guint64)20 * 1000 * 1000 * 1000) /* some 10 s of a GPU's clock */
 
 /* Ranks that meet: a tensor group, or those with the same place in the groups of all domains. */

@@ -341,12 +341,14 @@ fits(const oct_cuda_peers *peers, oct_cuda_reduce_way way, uint32_t n, size_t ro
 
 oct_cuda_reduce_way
 oct_cuda_all_reduce_way(const oct_cuda_peers *peers, uint32_t n, size_t row_bytes) {
-  /* Up to these sizes. Between two ranks both shots move as much, and one rounds once less. */
+  /* Up to these sizes, by kernels/bench on two H200 (its README). There both shots move as much and
+   * one waits and rounds once less: it is as fast as NCCL and a norm up to 16 MiB at least. */
+  bool two = peers->n == 2;
   const struct {
     oct_cuda_reduce_way way;
     size_t bytes;
-  } ways[] = {{OCT_CUDA_REDUCE_PACKETS, (size_t)64 << 10},
-              {OCT_CUDA_REDUCE_ONE_SHOT, (size_t)(peers->n == 2 ? 8192 : 256) << 10},
+  } ways[] = {{OCT_CUDA_REDUCE_PACKETS, (size_t)(two ? 256 : 64) << 10},
+              {OCT_CUDA_REDUCE_ONE_SHOT, (size_t)(two ? 16384 : 256) << 10},
               {OCT_CUDA_REDUCE_TWO_SHOT, (size_t)8 << 20}};
   for (size_t i = 0; i < sizeof ways / sizeof *ways; i++)
     if (n * row_bytes <= ways[i].bytes && fits(peers, ways[i].way, n, row_bytes))

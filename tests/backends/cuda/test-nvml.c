@@ -240,6 +240,18 @@ a_line_per_gpu_says_how_it_is(void) {
   g_assert_cmpstr(lines->pdata[1], ==, second);
 }
 
+/* The last: the thread stays. */
+static void
+a_watched_figure_is_there(void) {
+  oct_gpu_health_watch();
+  for (guint i = 0; i < 1000; i++) {
+    GString *text = g_string_new(NULL);
+    oct_gpu_health_write_metrics(text);
+    has(text, "DCGM_FI_DEV_GPU_TEMP" FIRST "41");
+    g_string_free(text, TRUE);
+  }
+}
+
 int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
@@ -247,5 +259,6 @@ main(int argc, char **argv) {
   g_test_add_func("/cuda/nvml/errors-of-the-driver-are-counted-once",
                   errors_of_the_driver_are_counted_once);
   g_test_add_func("/cuda/nvml/a-line-per-gpu-says-how-it-is", a_line_per_gpu_says_how_it_is);
+  g_test_add_func("/cuda/nvml/a-watched-figure-is-there-at-once", a_watched_figure_is_there);
   return g_test_run();
 }
