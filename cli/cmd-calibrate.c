@@ -129,6 +129,11 @@ prepare(work *w, GError **error) {
   char *dot = strrchr(file, '.');
   if (dot != NULL)
     *dot = '\0';
+  if (strcmp(file, base) == 0) {
+    g_set_error(error, OCT_CALIBRATE_ERROR, OCT_CALIBRATE_ERROR_WORLD,
+                "--out: %s: a profile cannot be based on one of its own name", w->o->out);
+    return FALSE;
+  }
   w->stamp = g_strdup_printf("measured(octet calibrate, %s, driver %s, %s)", date, w->card.driver,
                              w->card.name);
   w->calibration = oct_calibration_new(w->o->name != NULL ? w->o->name : file,
