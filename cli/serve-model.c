@@ -262,8 +262,9 @@ make_setup(maker *m, GError **error) {
   if (m->setup.routing_file != NULL || m->setup.routing_balanced)
     return refuse(error, "expert-routing: of octet replay and octet plan; a server has uniform or "
                          "power:X");
-  if (m->setup.n_prefill > 0 || m->setup.router != OCT_ROUTE_LEAST_LOADED)
-    return refuse(error, "router, prefill-replicas: of octet replay; a server has one engine");
+  if (m->setup.n_prefill > 0 || m->setup.router != OCT_ROUTE_LEAST_LOADED || m->setup.n_nodes > 1)
+    return refuse(error,
+                  "nodes, router, prefill-replicas: of octet replay; a server has one engine");
   if (!oct_setup_make(&m->setup, &model->setup, error))
     return FALSE;
   model->has_setup = TRUE;

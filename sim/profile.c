@@ -204,6 +204,7 @@ static oct_profile *
 read_chain(const oct_profile_chain *chain, const char *preset, GError **error) {
   g_autoptr(oct_profile) profile = g_new0(oct_profile, 1);
   profile->path = g_strdup(chain->files[0].label);
+  profile->n_nodes = 1;
   if (!oct_profile_read_fields(profile, chain, preset, error))
     return NULL;
   return g_steal_pointer(&profile);

@@ -306,7 +306,11 @@ double oct_step_ratio_at(const oct_curve *curve, double tokens); /* linear; flat
 typedef struct oct_profile {
   char *path; /* of the file that was read last */
   char *name, *title;
-  gboolean fictional; /* imitates a report, no machine like it is known */
+  /* Equal nodes that NICs join (oct_profile_join()): 1 as it is read. The GPUs, sockets and
+   * switches below are of all of them, those of a node together. */
+  guint32 n_nodes;
+  double nic_latency_s; /* of a transfer from node to node */
+  gboolean fictional;   /* imitates a report, no machine like it is known */
   oct_profile_gpu gpu;
   oct_profile_efficiency efficiency;
   oct_gemm_fit gemm_fit[OCT_MATH_COUNT]; /* peak 0 = no such unit */
@@ -347,6 +351,16 @@ oct_profile *oct_profile_parse(const char *label, const char *text, gsize size, 
                                const char *preset, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 void oct_profile_free(oct_profile *profile); /* accepts NULL */
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(oct_profile, oct_profile_free)
+
+/* Makes the profile that of so many nodes like it, each GPU with its NIC. FALSE with *error (RANGE)
+ * when it has no NIC, or more GPUs than OCT_PROFILE_GPUS_MAX come together. 1 changes nothing. */
+gboolean oct_profile_join(oct_profile *profile, guint32 n_nodes, double nic_latency_s,
+                          GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* The node that a GPU is in. */
+static inline guint32
+oct_profile_node_of(const oct_profile *profile, guint32 gpu) {
+  return profile->n_nodes > 1 ? gpu / (profile->gpu.count / profile->n_nodes) : 0;
+}
 
 /* Inspect.
  * Folders that names are looked for in: the source tree's sim/profiles, then the installed one.

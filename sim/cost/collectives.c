@@ -17,13 +17,17 @@ uses_ring(const oct_profile *profile) {
 
 /* ---------------------------------------------------------------- groups */
 
-/* One hop between two GPUs without a switch: a bridge, PCIe within a socket, or across sockets. */
+/* One hop between two GPUs without a switch: a bridge, PCIe within a socket, or across sockets; or
+ * from node to node. */
 static void
 hop(const oct_profile *profile, guint16 a, guint16 b, double *bytes_per_s, double *latency_s) {
   const oct_profile_topology *t = &profile->topology;
   gboolean same_socket = t->gpu_socket[a] == t->gpu_socket[b];
-  if (profile->nvlink.topology == OCT_NVLINK_SWITCH ||
-      (profile->nvlink.topology == OCT_NVLINK_PAIRS && profile->nvlink.gpu_pair[a] == b)) {
+  if (oct_profile_node_of(profile, a) != oct_profile_node_of(profile, b)) {
+    *bytes_per_s = profile->pcie.nic_bytes_per_s_per_gpu;
+    *latency_s = profile->nic_latency_s;
+  } else if (profile->nvlink.topology == OCT_NVLINK_SWITCH ||
+             (profile->nvlink.topology == OCT_NVLINK_PAIRS && profile->nvlink.gpu_pair[a] == b)) {
     *bytes_per_s = profile->nvlink.achieved_bytes_per_s;
     *latency_s = profile->nvlink.load_latency_s;
   } else if (profile->nvlink.topology == OCT_NVLINK_PAIRS) {
@@ -46,8 +50,10 @@ oct_group_init(oct_group *group, const oct_profile *profile, const guint16 *gpus
     hop(profile, gpus[i], gpus[(i + 1) % n], &bytes_per_s, &latency_s);
     group->hop_bytes_per_s = MIN(group->hop_bytes_per_s, bytes_per_s);
     group->hop_s = MAX(group->hop_s, latency_s);
+    group->spans |=
+        oct_profile_node_of(profile, gpus[i]) != oct_profile_node_of(profile, gpus[(i + 1) % n]);
   }
-  if (n > 8 && !uses_ring(profile)) {
+  if (n > 8 && !uses_ring(profile) && !group->spans) {
     g_set_error(error, OCT_COST_ERROR, OCT_COST_ERROR_UNSUPPORTED,
                 "%u GPUs exchange, but %s has collectives of at most 8", n, profile->name);
     return FALSE;
@@ -59,7 +65,8 @@ oct_group
 oct_group_worse(const oct_group *a, const oct_group *b) {
   return (oct_group){.n = MAX(a->n, b->n),
                      .hop_bytes_per_s = MIN(a->hop_bytes_per_s, b->hop_bytes_per_s),
-                     .hop_s = MAX(a->hop_s, b->hop_s)};
+                     .hop_s = MAX(a->hop_s, b->hop_s),
+                     .spans = a->spans || b->spans};
 }
 
 /* ---------------------------------------------------------------- times */
@@ -203,6 +210,8 @@ double
 oct_price_send(const oct_profile *profile, const oct_group *pair, double bytes) {
   if (bytes <= 0)
     return 0;
+  if (pair->spans)
+    return pair->hop_s + bytes / pair->hop_bytes_per_s;
   /* Half of an all-to-all's buffer goes to the other GPU. */
   if (!uses_ring(profile) && profile->collectives.fitted)
     return fitted_seconds(profile, 2, OCT_COLLECTIVE_ALL_TO_ALL, 2 * bytes, FALSE);

@@ -130,7 +130,14 @@ plan_groups(oct_cost *cost, const guint16 *devices, GError **error) {
         return FALSE;
     }
   }
-  return TRUE;
+  if (!cost->tensor.spans && !cost->context.spans && !cost->expert.spans)
+    return TRUE;
+  g_set_error(error, OCT_COST_ERROR, OCT_COST_ERROR_UNSUPPORTED,
+              "ranks that exchange in every layer are in several nodes of %s, whose collectives "
+              "were not measured: tensor and expert parallelism within a node, stages, replicas "
+              "and pools across nodes",
+              cost->profile->name);
+  return FALSE;
 }
 
 static void

@@ -75,6 +75,7 @@ oct_price oct_price_moe_table(const oct_moe_view *view, const oct_moe_shape *sha
 typedef struct oct_group {
   guint32 n;
   double hop_bytes_per_s, hop_s; /* of the slowest hop round the ring */
+  gboolean spans;                /* several nodes: over their NICs */
 } oct_group;
 
 /* FALSE with *error when the profile cannot price a group of this size. */

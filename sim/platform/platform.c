@@ -25,11 +25,11 @@ struct oct_platform {
   guint8 gpu_switch[OCT_PROFILE_GPUS_MAX];
   guint8 gpu_root[OCT_PROFILE_GPUS_MAX];
   gboolean switched;
-  guint first_switch, first_root, first_dram, first_socket; /* resources */
-  GArray *resources;                                        /* oct_resource */
-  GArray *routes;                                           /* oct_route */
-  guint first_peer, first_h2d, first_d2h;                   /* routes */
-  GPtrArray *hosts;                                         /* char * */
+  guint first_switch, first_root, first_dram, first_socket, first_nic; /* resources */
+  GArray *resources;                                                   /* oct_resource */
+  GArray *routes;                                                      /* oct_route */
+  guint first_peer, first_h2d, first_d2h;                              /* routes */
+  GPtrArray *hosts;                                                    /* char * */
 };
 
 static void add_resource(oct_platform *p, oct_resource_kind kind, guint index, guint peer,
@@ -101,6 +101,17 @@ add_host_resources(oct_platform *p, const oct_profile *profile) {
   }
 }
 
+/* Nodes are joined by their NICs; a network that blocks is not modelled. */
+static void
+add_nics(oct_platform *p, const oct_profile *profile) {
+  p->first_nic = p->resources->len;
+  for (guint g = 0; g < p->n_gpus && profile->n_nodes > 1; g++) {
+    double per_s = profile->pcie.nic_bytes_per_s_per_gpu;
+    add_resource(p, OCT_RESOURCE_NIC_UP, g, 0, per_s, "gpu%u-nic-up", g);
+    add_resource(p, OCT_RESOURCE_NIC_DOWN, g, 0, per_s, "gpu%u-nic-down", g);
+  }
+}
+
 static guint
 gpu_resource(guint gpu, oct_resource_kind kind) {
   return gpu * GPU_RESOURCES + (guint)kind;
@@ -161,6 +172,13 @@ peer_route(const oct_platform *p, const oct_profile *profile, guint from, guint 
   const oct_profile_nvlink *nv = &profile->nvlink;
   const oct_profile_pcie *pcie = &profile->pcie;
   oct_route route = {.from = (guint16)(HOST_GPU0 + from), .to = (guint16)(HOST_GPU0 + to)};
+  if (oct_profile_node_of(profile, from) != oct_profile_node_of(profile, to)) {
+    cross(&route, p->first_nic + 2 * from);
+    cross(&route, p->first_nic + 2 * to + 1);
+    route.bytes_per_s = pcie->nic_bytes_per_s_per_gpu;
+    route.latency_ns = to_ns(profile->nic_latency_s);
+    return route;
+  }
   gboolean linked = nv->topology == OCT_NVLINK_SWITCH ||
                     (nv->topology == OCT_NVLINK_PAIRS && nv->gpu_pair[from] == to);
   if (linked) {
@@ -305,6 +323,7 @@ oct_platform_new(const oct_profile *profile, GError **error) {
   p->hosts = g_ptr_array_new_with_free_func(g_free);
   add_gpu_resources(p, profile);
   add_host_resources(p, profile);
+  add_nics(p, profile);
   add_routes(p, profile);
   add_hosts(p);
   return p;

@@ -41,8 +41,10 @@ typedef enum oct_resource_kind {
   OCT_RESOURCE_SWITCH_DUPLEX, /* per PCIe switch: both directions of its uplink together */
   OCT_RESOURCE_ROOT_UP,       /* per root complex: towards memory */
   OCT_RESOURCE_ROOT_DOWN,
-  OCT_RESOURCE_DRAM,   /* per socket, reads and writes together, sustained */
-  OCT_RESOURCE_SOCKET, /* from socket `index` to socket `peer` */
+  OCT_RESOURCE_DRAM,     /* per socket, reads and writes together, sustained */
+  OCT_RESOURCE_SOCKET,   /* from socket `index` to socket `peer` */
+  OCT_RESOURCE_NIC_UP,   /* per GPU, in several nodes: out of the node */
+  OCT_RESOURCE_NIC_DOWN, /* per GPU: into it */
   OCT_RESOURCE_KIND_COUNT
 } oct_resource_kind;
 

@@ -101,6 +101,10 @@ about_machine(const oct_replay_result *r, json_t *list) {
   if (s->options.engine.instance.parallel.tensor == 0)
     add(list, "layout: not given, taken as tensor parallel over %u GPUs",
         s->engine.instance.parallel.tensor);
+  if (p->n_nodes > 1)
+    add(list, "%u nodes: NICs of %g GB/s a GPU, %g us a transfer%s, a network that does not block",
+        p->n_nodes, p->pcie.nic_bytes_per_s_per_gpu / 1e9, 1e6 * p->nic_latency_s,
+        s->options.nic_latency_ns == OCT_SETUP_NIC_LATENCY_NS ? " (assumed)" : "");
   if (p->fictional)
     add(list, "profile %s is fictional: it imitates a report", p->name);
   g_autoptr(GPtrArray) keys = oct_profile_assumed_keys(p->path);

@@ -35,6 +35,7 @@ configuration_json(const oct_replay_config *c, const oct_replay_result *r) {
   json_object_set_new(out, "engine_preset",
                       oct_json_text(s->profile != NULL ? s->profile->engine.preset : NULL));
   json_object_set_new(out, "replicas", oct_json_count(s->options.n_replicas));
+  json_object_set_new(out, "nodes", oct_json_count(s->options.n_nodes));
   json_object_set_new(out, "prefill_replicas", oct_json_count(s->options.n_prefill));
   json_object_set_new(out, "router", oct_json_text(oct_routing_rule_name(s->options.router)));
   json_object_set_new(out, "policy", oct_json_text(e->policy));

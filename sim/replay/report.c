@@ -143,7 +143,9 @@ oct_report_title(const json_t *r) {
     g_string_append(title, string_at(r, "configuration.node"));
   else
     g_string_append(title, "mock");
-  /* All of them on the one node. */
+  double nodes = oct_report_number(r, "configuration.nodes");
+  if (nodes > 1)
+    g_string_append_printf(title, " x %.0f nodes", nodes);
   double replicas = oct_report_number(r, "configuration.replicas");
   if (replicas > 1)
     g_string_append_printf(title, ", %.0f replicas", replicas);

@@ -21,7 +21,8 @@ oct_setup_options_default(oct_setup_options *options) {
   oct_engine_config_default(&options->engine);
   options->engine.max_num_seqs = options->engine.max_num_batched_tokens = 0;
   options->engine.instance.parallel.tensor = 0;
-  options->n_replicas = 1;
+  options->n_replicas = options->n_nodes = 1;
+  options->nic_latency_ns = OCT_SETUP_NIC_LATENCY_NS;
   options->prefix_caching = -1;
   options->gpu_memory_utilization = 0.92;
   options->state_memory_ratio = -1;
@@ -100,6 +101,8 @@ choose_tensor(oct_setup *s) {
     return;
   guint32 others = MAX(1, p->pipeline * p->data * s->options.n_replicas);
   p->tensor = s->profile != NULL ? MAX(1, s->profile->gpu.count / others) : 1;
+  if (s->profile != NULL) /* within a node */
+    p->tensor = MIN(p->tensor, s->profile->gpu.count / s->profile->n_nodes);
   while (p->tensor > 1 && !oct_parallel_check(s->spec, p, NULL))
     p->tensor--;
 }
@@ -355,7 +358,7 @@ oct_setup_node_shape(const oct_profile *profile, oct_node_shape *node) {
     node->pcie_switch[d] = profile->topology.gpu_switch[d];
     switch (profile->nvlink.topology) {
     case OCT_NVLINK_SWITCH:
-      node->nvlink_group[d] = 0;
+      node->nvlink_group[d] = (guint8)oct_profile_node_of(profile, d);
       break;
     case OCT_NVLINK_PAIRS:
       node->nvlink_group[d] = (guint8)MIN(d, profile->nvlink.gpu_pair[d]);
@@ -454,6 +457,9 @@ make(oct_setup *s, GError **error) {
     return FALSE;
   if (o->node != NULL && (s->profile = oct_profile_load(o->node, NULL, o->preset, error)) == NULL)
     return FALSE;
+  if (s->profile != NULL &&
+      !oct_profile_join(s->profile, o->n_nodes, (double)o->nic_latency_ns / 1e9, error))
+    return FALSE;
   take_host_times(s);
   take_types(s);
   if (!read_histogram(s, error) || !read_routing(s, error))
@@ -530,6 +536,8 @@ oct_setup_resource_kind(oct_resource_kind kind) {
       [OCT_RESOURCE_ROOT_DOWN] = "root-down",
       [OCT_RESOURCE_DRAM] = "dram",
       [OCT_RESOURCE_SOCKET] = "socket-link",
+      [OCT_RESOURCE_NIC_UP] = "nic-out",
+      [OCT_RESOURCE_NIC_DOWN] = "nic-in",
   };
   oct_assert(kind < OCT_RESOURCE_KIND_COUNT && names[kind] != NULL);
   return names[kind];

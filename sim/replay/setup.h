@@ -33,6 +33,8 @@ typedef struct oct_setup_options {
   const char *preset;  /* host times; NULL = the profile's default */
   oct_replay_backend backend;
   const char *description; /* a world of backends/registry.h in place of it; NULL = none */
+  guint32 n_nodes;         /* like `node`, joined by their NICs; 0 = 1 */
+  gint64 nic_latency_ns;   /* of a transfer between them */
   guint32 n_replicas;
   guint32 n_prefill; /* of them compute prompts only; 0 = each does all */
   oct_routing_rule router;
@@ -71,6 +73,9 @@ typedef struct oct_setup_options {
   gboolean exact; /* every step through the solver */
   guint64 seed;
 } oct_setup_options;
+
+/* Assumed where nobody says: the size of an RDMA write through one switch. */
+#define OCT_SETUP_NIC_LATENCY_NS 5000
 
 void oct_setup_options_default(oct_setup_options *options);
 /* Takes the preset's policy, preemption, scheduling, memory share and graphs over what stands in

@@ -459,6 +459,53 @@ test_pools_under_load(void) {
   bench_clear(&b);
 }
 
+/* Two nodes: a cache crosses the NICs of its GPUs, a stage's output those of its ranks; what talks
+ * in every layer stays within a node. */
+static void
+test_nodes(void) {
+  bench b;
+  if (!built())
+    return;
+  bench_init(&b, "gen:rate=1,requests=1,arrivals=constant,input=8000,output=2", 8, 2);
+  b.config.setup.n_nodes = 2;
+  b.config.setup.n_prefill = 1;
+  bench_run(&b);
+  g_autoptr(oct_profile) profile = oct_profile_load(NODE, NULL, NULL, NULL);
+  const double nic = profile->pcie.nic_bytes_per_s_per_gpu, latency = 5e-6;
+  double bytes = 8000 * 131072.0 / 8, pull = bytes / nic + latency;
+  double gap = of_request(&b, 0, "tpot_s");
+  g_assert_cmpfloat(gap, >, pull);
+  g_assert_cmpfloat(gap, <, pull + 0.012);
+  bench_scenario(&b, "[event slow]\nkind=link\nlink=gpu3-nic-up\nat=0 s\nfactor=0.5\n");
+  bench_run(&b);
+  g_assert_cmpfloat_with_epsilon(of_request(&b, 0, "tpot_s") - gap, bytes / nic, 2e-5);
+  bench_clear(&b);
+  g_autoptr(GError) error = NULL;
+  g_assert_true(oct_profile_join(profile, 2, latency, &error));
+  g_assert_cmpuint(profile->gpu.count, ==, 16);
+  g_autoptr(oct_model_spec) spec = oct_model_spec_load(MODEL, NULL, NULL);
+  oct_parallel parallel = OCT_PARALLEL_DEFAULT;
+  parallel.tensor = 8;
+  parallel.pipeline = 2;
+  oct_cost_options options = OCT_COST_OPTIONS_DEFAULT;
+  g_autoptr(oct_cost) cost = oct_cost_new(spec, &parallel, NULL, profile, &options, &error);
+  oct_step_shape shape = {.n_domains = 1};
+  oct_slice slice = {.n_tokens = 1000, .flags = OCT_SLICE_PREFILL};
+  oct_step_price price;
+  oct_domain_shape_add(&shape.domains[0], &slice, 0, 0);
+  oct_cost_step(cost, &shape, &price);
+  g_assert_cmpfloat(price.stages[0].send_bytes, >, 1000 * 4096 * 2 / 8.0 - 1);
+  g_assert_cmpint(price.stages[0].send_ns, ==,
+                  oct_cost_ns(price.stages[0].send_bytes / nic + latency));
+  parallel.tensor = 16;
+  parallel.pipeline = 1;
+  g_assert_null(oct_cost_new(spec, &parallel, NULL, profile, &options, &error));
+  g_clear_error(&error);
+  g_autoptr(oct_profile) lone = oct_profile_load("h200x1", NULL, NULL, NULL);
+  g_assert_false(oct_profile_join(lone, 2, latency, &error));
+  g_assert_nonnull(strstr(error->message, "no NIC"));
+}
+
 /* ---------------------------------------------------------------- determinism */
 
 static void
@@ -508,6 +555,7 @@ main(int argc, char **argv) {
   g_test_add_func("/replay/incidents/prefixes-stay-where-they-are", test_prefix_routing);
   g_test_add_func("/replay/incidents/pools-hand-caches-over", test_pools);
   g_test_add_func("/replay/incidents/pools-under-load-and-loss", test_pools_under_load);
+  g_test_add_func("/replay/incidents/nodes-are-joined-by-their-nics", test_nodes);
   g_test_add_func("/replay/incidents/equal-seeds-equal-bytes", test_equal);
   return g_test_run();
 }
