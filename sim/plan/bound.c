@@ -55,7 +55,9 @@ priced_seconds(const priced *p, const oct_step_shape *shape) {
 
 static double
 floor_seconds(const priced *p, const oct_step_shape *shape) {
-  return (double)oct_cost_floor_ns(p->cost, shape) / 1e9;
+  /* An imitated engine whose steps take less than their price may get below the floor. */
+  const double factor = p->setup->options.engine_preset.step_time;
+  return (double)oct_cost_floor_ns(p->cost, shape) / 1e9 * (factor > 0 ? MIN(1, factor) : 1);
 }
 
 /* Tokens that a sequence can have of a step at most. */

@@ -231,6 +231,7 @@ oct_validate_operators(const oct_validate_options *options, GError **error) {
   if (good && (good = transfer(&r, error))) {
     own_table(&r);
     add_aims(&r);
+    good = oct_validate_others(options->data, r.part, error);
   }
   clear(&r);
   if (good)

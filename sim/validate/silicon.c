@@ -26,10 +26,11 @@ typedef struct protocol {
 } protocol;
 #define SOURCES 3
 
-/* Inferred by `octet validate --silicon --infer` and kept, so that no score chooses its protocol.
+/* Inferred by `octet validate --silicon --infer --rows 12` and kept, so that no score chooses its
+ * protocol.
  */
 static const protocol frozen[SOURCES] = {
-    {"dated-csv", 1, 0, 29}, {"gap-analysis", 4, 1, 29}, {"db-dump", 1, 0, 6}};
+    {"dated-csv", 1, 0, 27}, {"gap-analysis", 1, 0, 29}, {"db-dump", 0, 0, 4}};
 
 typedef struct scored {
   const oct_silicon_row *row;
@@ -181,8 +182,6 @@ infer(const run *r, protocol *p) {
         p->start = start;
         p->rows = n;
       }
-      if (n > 0)
-        g_debug("%s: load %u, start %u: %.3f on %u rows", p->source, load, start, error, n);
     }
 }
 
@@ -261,17 +260,18 @@ show_protocols(run *r) {
 static void
 show_engine_fits(run *r) {
   static const char *const columns[] = {
-      "engine", "rows of H100, H200", "median % as it is", "factor", "gap ms", "median % then",
-      NULL};
+      "engine", "rows of H100, H200", "median % as it is", "factor",
+      "gap ms", "median % then",      "TTFT lacks ms",     NULL};
   json_t *table = oct_validate_table(
       r->part, "Engines: what would make the time per token right on H100 and H200", columns);
   g_auto(GStrv) names = oct_engine_preset_list();
   g_autofree double *predicted = g_new(double, r->scored->len + 1);
   g_autofree double *measured = g_new(double, r->scored->len + 1);
+  g_autofree double *lacks = g_new(double, r->scored->len + 1);
   for (guint e = 0; names[e] != NULL; e++) {
     g_auto(oct_score) now = {0};
     oct_silicon_fit fit;
-    guint n = 0;
+    guint n = 0, n_lacks = 0;
     for (guint i = 0; i < r->scored->len; i++) {
       const scored *s = &g_array_index(r->scored, scored, i);
       if (!is_seen(s->row) || !has_run(r, s) || strcmp(oct_silicon_engine(s->row), names[e]) != 0)
@@ -281,6 +281,8 @@ show_engine_fits(run *r) {
       measured[n] = s->row->tpot_s;
       oct_score_add(&now, predicted[n], measured[n]);
       n++;
+      if (!s->flagged)
+        lacks[n_lacks++] = s->row->ttft_s - s->runs[p->load].ttft_s[p->start];
     }
     if (n == 0)
       continue;
@@ -292,6 +294,7 @@ show_engine_fits(run *r) {
     oct_validate_text(row, "%.2f", fit.factor);
     oct_validate_text(row, "%.1f", 1e3 * fit.gap_s);
     oct_validate_number(row, 100 * fit.median);
+    oct_validate_number(row, 1e3 * oct_quantile(lacks, n_lacks, 0.5));
   }
   oct_validate_note(table, "Rows without version or precision count here: the engine is known.");
 }
@@ -529,8 +532,7 @@ oct_validate_silicon(const oct_validate_options *options, GError **error) {
     figures_init(&clear_rows);
     figures_init(&vague_rows);
     show_protocols(&r);
-    if (options->infer)
-      show_engine_fits(&r);
+    show_engine_fits(&r);
     add_rows(&r);
     score_table(&r, FALSE, "Rows with version and precision", &clear_rows);
     score_table(&r, TRUE, "Rows without version or precision: which kernels ran is not known",

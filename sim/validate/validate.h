@@ -32,6 +32,9 @@ typedef struct oct_validate_options {
 /* Kernels against measured tables. Owned; NULL with *error. */
 json_t *oct_validate_operators(const oct_validate_options *options,
                                GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* The table of another laboratory's kernels on H100, appended to `part`. FALSE with *error. */
+gboolean oct_validate_others(const char *folder, json_t *part,
+                             GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* Published end-to-end runs. `rows` of the part has every one of them. */
 json_t *oct_validate_silicon(const oct_validate_options *options,
                              GError **error) G_GNUC_WARN_UNUSED_RESULT;
