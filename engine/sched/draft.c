@@ -454,6 +454,8 @@ step_ended(oct_engine *e, const oct_event *event) {
     return;
   }
   d->in_flight--;
+  if (e->n_flights == 0) /* else it is counted with the engine's own steps */
+    e->stats.busy_ns += e->now - d->since_ns;
   d->since_ns = e->now;
   for (guint32 g = 0; g < d->n_groups; g++)
     oct_pool_complete(d->pools[g], event->number);
@@ -461,6 +463,8 @@ step_ended(oct_engine *e, const oct_event *event) {
     d->failed = TRUE;
   } else {
     e->stats.speculation.model_steps++;
+    for (guint32 i = 0; i < OCT_PART_COUNT; i++)
+      e->stats.part_ns[i] += event->result->part_ns[i];
     if (!take_tokens(d, d->n_begun - d->in_flight - 1, event->result)) {
       give_up(e, "a step's result does not answer its slices");
       return;

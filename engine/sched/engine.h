@@ -313,8 +313,8 @@ typedef struct oct_engine_stats {
   guint64 hits_bound_by_state;    /* lookups whose pages reached further than their snapshot */
   guint64 faults[4];              /* by severity */
   guint64 lost;                   /* times the instance was lost, for whatever reason */
-  gint64 part_ns[OCT_PART_COUNT]; /* summed over steps */
-  gint64 busy_ns;                 /* time with at least one unfinished step */
+  gint64 part_ns[OCT_PART_COUNT]; /* summed over steps, a draft model's too */
+  gint64 busy_ns;                 /* time with at least one unfinished step, likewise */
   guint32 pages_total[OCT_MODEL_GROUPS_MAX],
       pages_used[OCT_MODEL_GROUPS_MAX];       /* gauges, device: held
                                                  by requests */

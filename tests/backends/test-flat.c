@@ -216,6 +216,14 @@ config_comes_back(void) {
                   config.spec->n_layers * sizeof(oct_layer_spec));
   g_assert_cmpmem(c->devices, 8 * sizeof(guint16), config.devices, 8 * sizeof(guint16));
   g_assert_cmpuint(c->seed, ==, config.seed);
+  g_assert_null(c->weights);
+  config.weights = "/models/small.gguf";
+  g_autoptr(GByteArray) named = g_byte_array_new();
+  oct_flat_config_write(named, &config);
+  g_autoptr(oct_flat_config) other = oct_flat_config_read(named->data, named->len, &error);
+  g_assert_no_error(error);
+  g_assert_cmpstr(oct_flat_config_get(other)->weights, ==, "/models/small.gguf");
+  g_assert_cmpstr(oct_flat_config_get(other)->spec->name, ==, config.spec->name);
 }
 
 /* Whatever the bytes, a config that is accepted can be checked and walked. */
