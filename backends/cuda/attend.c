@@ -59,14 +59,87 @@ rope_and_store(oct_cuda_forward *f, const oct_cuda_layer *l) {
       .eps = (float)f->model->spec->rms_norm_eps,
       .angles = f->model->angles,
       .rope_dim = f->model->rope.dim,
-      .interleaved = f->model->rope.interleaved};
+      .interleaved = f->model->rope.interleaved,
+      .place = f->room.place};
   note(f, oct_cuda_rope_and_store(&f->rank->queue, &store), "keys and values");
+}
+
+/* ---- over tokens that are shared out over ranks */
+
+/* Queries [tokens, heads, width of a key], rows q_stride elements apart, to out[tokens, heads,
+ * value_width]. */
+typedef struct shared_call {
+  const oct_cuda_layer *l;
+  const void *q;
+  gsize q_stride;
+  guint32 value_width;
+  float scale;
+  void *out;
+} shared_call;
+
+/* n tokens' queries of all ranks that share tokens out, over those that are here; and what each of
+ * them found of this rank's heads, put together. */
+static gboolean
+attend_some(oct_cuda_forward *f, const shared_call *c, guint32 first, guint32 n) {
+  oct_cuda_comm *comm = f->options.comms[OCT_CUDA_CIRCLE_CONTEXT];
+  guint32 members = f->rank->group->n_context, rows = n * c->l->heads;
+  const oct_cuda_context_attention call = {.type = f->type,
+                                           .n = n,
+                                           .members = members,
+                                           .token_seq = f->pass->batch->token_seq + first,
+                                           .visible = f->room.visible + first,
+                                           .seq_slot = f->pass->batch->seq_slot,
+                                           .kv = oct_cuda_memory_layer(f->options.memory, c->l),
+                                           .tables = f->pass->tables[c->l->group],
+                                           .n_heads = c->l->heads,
+                                           .value_width = c->value_width,
+                                           .scale = c->scale,
+                                           .q = f->room.context_q,
+                                           .out = f->room.found};
+  gsize element = oct_cuda_type_bytes(f->type), row = c->l->heads * call.kv.width * element;
+  note(f,
+       cudaMemcpy2DAsync(f->room.own_q, row, at(f, (void *)(gsize)c->q, first * c->q_stride),
+                         c->q_stride * element, row, n, cudaMemcpyDeviceToDevice, f->rank->compute),
+       "queries");
+  if (!oct_cuda_comm_gather_runs(comm, f->room.own_q, n * row, f->room.context_q))
+    return FALSE;
+  note(f, oct_cuda_context_attend(&f->rank->queue, &call), "attention to some tokens");
+  if (!oct_cuda_comm_exchange(comm, f->room.found, rows * (c->value_width + 2) * sizeof(float),
+                              f->room.gathered))
+    return FALSE;
+  note(f,
+       oct_cuda_context_merge(&f->rank->queue, f->type, f->room.gathered, members, rows,
+                              c->value_width,
+                              at(f, c->out, (gsize)first * c->l->heads * c->value_width)),
+       "attention to all tokens");
+  return TRUE;
+}
+
+static void
+attend_shared(oct_cuda_forward *f, const shared_call *c) {
+  guint32 n = 0;
+  for (guint32 first = 0; first < f->m; first += n) {
+    n = MIN(f->m - first, OCT_FORWARD_CONTEXT);
+    if (!attend_some(f, c, first, n))
+      return;
+  }
 }
 
 void
 oct_cuda_forward_attention(oct_cuda_forward *f, const oct_cuda_layer *l) {
   oct_cuda_forward_project(f, &l->qkv, l->qkv_bias, f->room.normed, f->room.qkv);
   rope_and_store(f, l);
+  if (f->rank->group->n_context > 1) {
+    const shared_call shared = {.l = l,
+                                .q = f->room.qkv,
+                                .q_stride = l->qkv.rows,
+                                .value_width = l->attention->head_dim,
+                                .scale = (float)(1 / sqrt(l->attention->head_dim)),
+                                .out = f->room.mixed};
+    attend_shared(f, &shared);
+    project_out(f, l);
+    return;
+  }
   oct_cuda_attention call = attention_call(f, l);
   call.batch = f->pass->batch;
   call.n_decode = f->pass->n_decode;
@@ -186,58 +259,23 @@ attend_here(oct_cuda_forward *f, const oct_cuda_layer *l) {
   note(f, oct_cuda_mla_attend(&f->rank->queue, &call), "latent attention");
 }
 
-/* n tokens' queries of all ranks that share tokens out, over those that are here; and what each of
- * them found of this rank's heads, put together. */
-static gboolean
-attend_shared(oct_cuda_forward *f, const oct_cuda_layer *l, guint32 first, guint32 n) {
-  const oct_attention_spec *a = l->attention;
-  oct_cuda_comm *comm = f->options.comms[OCT_CUDA_CIRCLE_CONTEXT];
-  guint32 members = f->rank->group->n_context, rows = n * l->heads;
-  gsize q = (gsize)l->heads * (a->kv_lora + a->qk_rope), element = oct_cuda_type_bytes(f->type);
-  const oct_cuda_context_attention call = {.type = f->type,
-                                           .n = n,
-                                           .members = members,
-                                           .token_seq = f->pass->batch->token_seq + first,
-                                           .visible = f->room.visible + first,
-                                           .seq_slot = f->pass->batch->seq_slot,
-                                           .kv = oct_cuda_memory_layer(f->options.memory, l),
-                                           .tables = f->pass->tables[l->group],
-                                           .n_heads = l->heads,
-                                           .lora = a->kv_lora,
-                                           .rope = a->qk_rope,
-                                           .scale = f->model->latent_scale,
-                                           .q = f->room.context_q,
-                                           .out = f->room.found};
-  if (!oct_cuda_comm_gather_runs(comm, at(f, f->room.low, first * q), n * q * element,
-                                 f->room.context_q))
-    return FALSE;
-  note(f, oct_cuda_context_attend(&f->rank->queue, &call), "latent attention");
-  if (!oct_cuda_comm_exchange(comm, f->room.found, rows * (a->kv_lora + 2) * sizeof(float),
-                              f->room.gathered))
-    return FALSE;
-  gsize out = (gsize)first * l->heads * a->kv_lora;
-  note(f,
-       oct_cuda_context_merge(&f->rank->queue, f->type, f->room.gathered, members, rows, a->kv_lora,
-                              at(f, f->room.gate, out)),
-       "latent attention");
-  return TRUE;
-}
-
 void
 oct_cuda_forward_latent(oct_cuda_forward *f, const oct_cuda_layer *l) {
   project_latent_queries(f, l);
   oct_cuda_forward_project(f, &l->kv_a, l->kv_a_bias, f->room.normed, f->room.latents);
   store_latents(f, l);
   multiply_heads(f, l, TRUE);
-  guint32 n = 0;
-  if (f->rank->group->n_context == 1)
-    attend_here(f, l);
+  const oct_attention_spec *a = l->attention;
+  const shared_call shared = {.l = l,
+                              .q = f->room.low,
+                              .q_stride = (gsize)l->heads * (a->kv_lora + a->qk_rope),
+                              .value_width = a->kv_lora,
+                              .scale = f->model->latent_scale,
+                              .out = f->room.gate};
+  if (f->rank->group->n_context > 1)
+    attend_shared(f, &shared);
   else
-    for (guint32 first = 0; first < f->m; first += n) {
-      n = MIN(f->m - first, OCT_FORWARD_CONTEXT);
-      if (!attend_shared(f, l, first, n))
-        return;
-    }
+    attend_here(f, l);
   multiply_heads(f, l, FALSE);
   project_out(f, l);
 }

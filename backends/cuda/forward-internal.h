@@ -31,8 +31,8 @@ typedef struct oct_cuda_room {
   guint32 *counts;         /* [layers, experts] */
   /* Where ranks share tokens out. */
   guint32 *place, *visible; /* [tokens]: oct_cuda_context_places() */
-  void *context_q;          /* [ranks, OCT_FORWARD_CONTEXT, heads, lora + rope] */
-  float *found, *gathered;  /* [ranks, OCT_FORWARD_CONTEXT, heads, lora + 2] */
+  void *own_q, *context_q;  /* [OCT_FORWARD_CONTEXT, heads, width]; of all ranks */
+  float *found, *gathered;  /* [ranks, OCT_FORWARD_CONTEXT, heads, 2 + width of values] */
   void *workspace;
   gsize workspace_bytes;
   void *picked;         /* [logit rows, hidden] */

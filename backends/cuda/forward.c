@@ -238,13 +238,14 @@ make_context_room(oct_cuda_forward *f) {
   gsize q = 0, found = 0, rows = (gsize)f->rank->group->n_context * OCT_FORWARD_CONTEXT;
   for (guint32 i = 0; i < f->rank->n_layers; i++) {
     const oct_cuda_layer *l = &f->model->layers[i];
-    if (l->attention->kind != OCT_ATTENTION_MLA)
-      continue;
-    at_least(&q, (gsize)l->heads * (l->attention->kv_lora + l->attention->qk_rope));
-    at_least(&found, (gsize)l->heads * (l->attention->kv_lora + 2));
+    const oct_attention_spec *a = l->attention;
+    gboolean latent = a->kind == OCT_ATTENTION_MLA;
+    at_least(&q, (gsize)l->heads * (latent ? a->kv_lora + a->qk_rope : a->head_dim));
+    at_least(&found, (gsize)l->heads * ((latent ? a->kv_lora : a->head_dim) + 2));
   }
   r->place = take(f, f->options.max_tokens, 1, sizeof *r->place);
   r->visible = take(f, f->options.max_tokens, 1, sizeof *r->visible);
+  r->own_q = take(f, OCT_FORWARD_CONTEXT, q, oct_cuda_type_bytes(f->type));
   r->context_q = take(f, rows, q, oct_cuda_type_bytes(f->type));
   r->found = take(f, rows, found, sizeof *r->found);
   r->gathered = take(f, rows, found, sizeof *r->gathered);

@@ -50,9 +50,8 @@ oct_cuda_model_supports(const oct_instance_config *c, GError **error) {
   if (!oct_parallel_check(c->spec, p, error) || !oct_arithmetic_check(c->spec, error))
     return FALSE;
   for (guint32 i = 0; i < c->spec->n_attention && p->decode_context > 1; i++)
-    if (c->spec->attention[i].kind != OCT_ATTENTION_MLA &&
-        c->spec->attention[i].kind != OCT_ATTENTION_KDA)
-      return refuse(error, "decode context parallelism is done for latent attention only");
+    if (c->spec->attention[i].kind == OCT_ATTENTION_WINDOW || c->spec->attention[i].sinks)
+      return refuse(error, "decode context parallelism with windows or sinks is not done");
   if (p->expert_parallel && p->data > OCT_CUDA_PEERS_MAX)
     return refuse(error, "expert parallelism over more than 8 KV domains is not done");
   if (p->tensor > OCT_CUDA_PEERS_MAX)

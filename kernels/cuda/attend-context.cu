@@ -1,13 +1,13 @@
-/* Latent attention over a part of each sequence's tokens: decode context parallelism. The ranks of
- * a context group each keep some tokens of every page, attend to them with the queries of all the
- * group's heads, and give each other what they found: the largest score, the sum of exponentials
- * and the sum of weighted latents, from which the whole follows.
+/* Attention over a part of each sequence's tokens: decode context parallelism. The ranks of a
+ * context group have the same key head (or latents), each keep some tokens of every page, attend to
+ * them with the queries of all the group's heads, and give each other what they found: the largest
+ * score, the sum of exponentials and the sum of weighted values, from which the whole follows.
  *
  * A warp has a token and a head. */
 #include "kernels/cuda/common.cuh"
 
 #define WARPS     4
-#define PARTS_MAX 20 /* of 32 elements of a latent */
+#define PARTS_MAX 20 /* of 32 elements of a key */
 #define MERGE_MAX OCT_CUDA_PEERS_MAX
 
 /* Of a sequence's first n tokens, those that member `member` keeps: a page has `tokens` of each of
@@ -64,21 +64,23 @@ static __global__ void
 __launch_bounds__(32 * WARPS) attend_part(oct_cuda_context_attention a) {
   admit_successor();
   await_predecessors();
-  uint32_t lane = threadIdx.x % 32, width = a.lora + a.rope;
+  uint32_t lane = threadIdx.x % 32, width = a.kv.width;
   uint32_t row = blockIdx.x * WARPS + threadIdx.x / 32; /* member, token, head */
   if (row >= a.members * a.n * a.n_heads)
     return;
   uint32_t token = row / a.n_heads % a.n, n = a.visible[token];
   float q[PARTS], acc[PARTS] = {}, top = -INFINITY, sum = 0;
   float scale = a.kv.k_scale != NULL ? a.kv.k_scale[0] : 1;
+  float v_scale = a.kv.v_scale != NULL ? a.kv.v_scale[0] : 1;
   load_row<T, PARTS>((const T *)a.q + (size_t)row * width, width, a.scale, q);
   uint32_t seq = a.token_seq[token];
   const uint32_t *pages =
       seq != OCT_CUDA_NONE ? a.tables.pages + a.seq_slot[seq] * a.tables.stride : NULL;
   for (uint32_t i = 0; i < n; i++) {
     const char *page = (const char *)a.kv.base + pages[i / a.kv.page_tokens] * a.kv.page_bytes;
+    const C *key = (const C *)page + (size_t)(i % a.kv.page_tokens) * width;
     float x[PARTS], score = 0;
-    load_row<C, PARTS>((const C *)page + (size_t)(i % a.kv.page_tokens) * width, width, scale, x);
+    load_row<C, PARTS>(key, width, scale, x);
 #pragma unroll
     for (int k = 0; k < PARTS; k++)
       score += q[k] * x[k];
@@ -93,18 +95,20 @@ __launch_bounds__(32 * WARPS) attend_part(oct_cuda_context_attention a) {
     }
     float weight = expf(score - top);
     sum += weight;
+    if (a.kv.has_values)
+      load_row<C, PARTS>(key + (size_t)a.kv.page_tokens * width, width, v_scale, x);
 #pragma unroll
     for (int k = 0; k < PARTS; k++)
       acc[k] += weight * x[k];
   }
-  float *out = a.out + (size_t)row * (a.lora + 2);
+  float *out = a.out + (size_t)row * (a.value_width + 2);
   if (lane == 0) {
     out[0] = top;
     out[1] = sum;
   }
 #pragma unroll
   for (int k = 0; k < PARTS; k++)
-    if (32 * k + lane < a.lora)
+    if (32 * k + lane < a.value_width)
       out[2 + 32 * k + lane] = acc[k];
 }
 
@@ -112,7 +116,7 @@ template <typename T, typename C>
 static int
 launch_part(const oct_cuda_queue *queue, const oct_cuda_context_attention *a) {
   dim3 grid(ceil_div(a->members * a->n * a->n_heads, WARPS)), block(32 * WARPS);
-  if (a->lora + a->rope <= 4 * 32)
+  if (a->kv.width <= 4 * 32)
     return launch(queue, attend_part<T, C, 4>, grid, block, 0, *a);
   return launch(queue, attend_part<T, C, PARTS_MAX>, grid, block, 0, *a);
 }
@@ -135,7 +139,7 @@ int
 oct_cuda_context_attend(const oct_cuda_queue *queue, const oct_cuda_context_attention *call) {
   if (call->n == 0)
     return OCT_CUDA_OK;
-  if (call->lora + call->rope > 32 * PARTS_MAX)
+  if (call->kv.width > 32 * PARTS_MAX || call->kv.n_heads != 1)
     return OCT_CUDA_UNSUPPORTED;
   return OCT_BY_TYPE(call->type, T, launch_by_cache<T>(queue, call));
 }
@@ -144,11 +148,11 @@ oct_cuda_context_attend(const oct_cuda_queue *queue, const oct_cuda_context_atte
 
 template <typename T>
 static __global__ void
-merge_parts(const float *parts, uint32_t members, uint32_t rows, uint32_t lora, T *out) {
+merge_parts(const float *parts, uint32_t members, uint32_t rows, uint32_t value_width, T *out) {
   admit_successor();
   await_predecessors();
   uint32_t row = blockIdx.x;
-  size_t width = lora + 2;
+  size_t width = value_width + 2;
   float top = -INFINITY, sum = 0, factors[MERGE_MAX];
   for (uint32_t r = 0; r < members; r++)
     top = fmaxf(top, parts[((size_t)r * rows + row) * width]);
@@ -157,22 +161,22 @@ merge_parts(const float *parts, uint32_t members, uint32_t rows, uint32_t lora, 
     factors[r] = part[0] > -INFINITY ? expf(part[0] - top) : 0;
     sum += factors[r] * part[1];
   }
-  for (uint32_t c = threadIdx.x; c < lora; c += blockDim.x) {
+  for (uint32_t c = threadIdx.x; c < value_width; c += blockDim.x) {
     float x = 0;
     for (uint32_t r = 0; r < members; r++)
       x += factors[r] * parts[((size_t)r * rows + row) * width + 2 + c];
-    out[(size_t)row * lora + c] = from_float<T>(sum > 0 ? x / sum : 0);
+    out[(size_t)row * value_width + c] = from_float<T>(sum > 0 ? x / sum : 0);
   }
 }
 
 int
 oct_cuda_context_merge(const oct_cuda_queue *queue, oct_cuda_type type, const float *parts,
-                       uint32_t members, uint32_t rows, uint32_t lora, void *out) {
+                       uint32_t members, uint32_t rows, uint32_t value_width, void *out) {
   if (rows == 0)
     return OCT_CUDA_OK;
   if (members > MERGE_MAX)
     return OCT_CUDA_UNSUPPORTED;
   return OCT_BY_TYPE(type, T,
                      launch(queue, merge_parts<T>, dim3(rows), dim3(128), 0, parts, members, rows,
-                            lora, (T *)out));
+                            value_width, (T *)out));
 }

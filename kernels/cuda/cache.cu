@@ -70,9 +70,10 @@ rope_store(oct_cuda_rope_store a, oct_cuda_batch b) {
           from_float<T>(c < a.rope_dim ? rotated(at, c, a.rope_dim, a.interleaved, angles) : x[c]);
     return;
   }
-  if (a.kv.base == NULL)
+  uint32_t place = a.place != NULL ? a.place[token] : position;
+  if (a.kv.base == NULL || place == OCT_CUDA_NONE)
     return;
-  size_t values, row = page_row(a.kv, a.tables, b.seq_slot[b.token_seq[token]], position, kv_head,
+  size_t values, row = page_row(a.kv, a.tables, b.seq_slot[b.token_seq[token]], place, kv_head,
                                 sizeof(C), &values);
   C *k_to = (C *)((char *)a.kv.base + row), *v_to = (C *)((char *)a.kv.base + row + values);
   const T *v = (const T *)a.v + token * a.v_stride + (size_t)kv_head * width;

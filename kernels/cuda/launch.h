@@ -311,6 +311,8 @@ typedef struct oct_cuda_rope_store {
   const float *angles;
   uint32_t rope_dim;
   bool interleaved;
+  const uint32_t *place; /* [n_tokens] of each token in the slot's pages, OCT_CUDA_NONE: nowhere;
+                             NULL: token_position */
 } oct_cuda_rope_store;
 int oct_cuda_rope_and_store(const oct_cuda_queue *queue, const oct_cuda_rope_store *call);
 
@@ -411,9 +413,11 @@ uint32_t oct_cuda_mla_paths(const oct_cuda_queue *queue, const oct_cuda_mla *cal
 int oct_cuda_context_places(const oct_cuda_queue *queue, const oct_cuda_batch *batch,
                             uint32_t page_tokens, uint32_t members, uint32_t member,
                             uint32_t *place, uint32_t *visible);
-/* Absorbed queries of n tokens and of all members' heads, q[members, n, n_heads, lora + rope], over
- * the tokens that are here: out[members, n, n_heads, 2 + lora] float32: the largest score (-inf:
- * none was seen), the sum of exponentials less it, and the latents' sum weighted by them. */
+/* Queries of n tokens and of all members' heads, q[members, n, n_heads, kv.width], over the tokens
+ * that are here: out[members, n, n_heads, 2 + value_width] float32: the largest score (-inf: none
+ * was seen), the sum of exponentials less it, and the values' sum weighted by them. kv has one head
+ * and values as wide as its keys; or none, and the first value_width elements of a key (a latent,
+ * for absorbed queries) are the value. */
 typedef struct oct_cuda_context_attention {
   oct_cuda_type type;
   uint32_t n, members;
@@ -421,16 +425,16 @@ typedef struct oct_cuda_context_attention {
   const uint32_t *seq_slot;
   oct_cuda_kv kv;
   oct_cuda_tables tables;
-  uint32_t n_heads, lora, rope;
+  uint32_t n_heads, value_width;
   float scale;
   const void *q;
   float *out;
 } oct_cuda_context_attention;
 int oct_cuda_context_attend(const oct_cuda_queue *queue, const oct_cuda_context_attention *call);
-/* From what every member found of the same rows, parts[members, rows, 2 + lora]: out[rows, lora].
- */
+/* From what every member found of the same rows, parts[members, rows, 2 + value_width]: out[rows,
+ * value_width]. */
 int oct_cuda_context_merge(const oct_cuda_queue *queue, oct_cuda_type type, const float *parts,
-                           uint32_t members, uint32_t rows, uint32_t lora, void *out);
+                           uint32_t members, uint32_t rows, uint32_t value_width, void *out);
 
 /* The expanded form, for prompts. Latents of positions [0, n) of one slot to contiguous rows
  * out[n, lora + rope] of `type`; they are multiplied by kv_b to kv[n, n_heads, nope + value]; then

@@ -48,6 +48,9 @@ main(int argc, char **argv) {
       {WORLD("float32-tensor2-context2", "cuda:model=%s,dtype=float32,devices=2"),
        .parallel =
            {.tensor = 2, .pipeline = 1, .data = 1, .decode_context = 2, .shard_latent = TRUE}},
+      {WORLD("float32-tensor4-context2", "cuda:model=%s,dtype=float32,devices=4"),
+       .parallel =
+           {.tensor = 4, .pipeline = 1, .data = 1, .decode_context = 2, .shard_latent = TRUE}},
       {WORLD("float32-domains2-tensor2-experts4", "cuda:model=%s,dtype=float32,devices=4"),
        .parallel = {.tensor = 2,
                     .pipeline = 1,

@@ -1,5 +1,5 @@
-/* Latent attention whose tokens are shared out over members: what they find together is what one
- * finds over all tokens. */
+/* Attention whose tokens are shared out over members: what they find together is what one finds
+ * over all tokens, of latents and of keys and values. */
 #include "tests/kernels/cuda/device.h"
 
 #include <math.h>
@@ -11,6 +11,7 @@
 typedef struct context_case {
   oct_cuda_type type, cache;
   guint32 members, heads, lora, rope;
+  gboolean values; /* keys of lora, and values; rope is 0 */
 } context_case;
 
 typedef struct members {
@@ -24,14 +25,20 @@ typedef struct members {
   guint32 *place[MEMBERS];
 } members;
 
+/* Runs of rows in a page: keys, values. */
+static guint32
+runs_of(const context_case *c) {
+  return c->values ? 2 : 1;
+}
+
 /* The tokens of every page that member r keeps. */
 static void *
 own_pool(const members *m, guint32 r) {
-  gsize run = (gsize)PAGE * m->width;
-  g_autofree float *own = g_new(float, run * m->pages->n_pages);
-  for (guint32 p = 0; p < m->pages->n_pages; p++)
+  gsize run = (gsize)PAGE * m->width, n = (gsize)m->pages->n_pages * runs_of(m->c);
+  g_autofree float *own = g_new(float, run *n);
+  for (gsize p = 0; p < n; p++)
     memcpy(own + p * run, m->host + (p * m->c->members + r) * run, run * sizeof *own);
-  return device_put(m->c->cache, own, run * m->pages->n_pages);
+  return device_put(m->c->cache, own, run * n);
 }
 
 static void
@@ -51,14 +58,14 @@ attend_member(members *m, const oct_cuda_queue *queue, guint32 r, const void *q)
       .seq_slot = m->batch->batch.seq_slot,
       .kv = {.type = c->cache,
              .base = own_pool(m, r),
-             .page_bytes = (gsize)PAGE * m->width * oct_cuda_type_bytes(c->cache),
+             .page_bytes = (gsize)PAGE * m->width * runs_of(c) * oct_cuda_type_bytes(c->cache),
+             .has_values = c->values,
              .page_tokens = PAGE,
              .n_heads = 1,
              .width = m->width},
       .tables = m->pages->tables,
       .n_heads = c->heads,
-      .lora = c->lora,
-      .rope = c->rope,
+      .value_width = c->lora,
       .scale = (float)(1 / sqrt(m->width)),
       .q = q,
       .out = m->out[r]};
@@ -83,6 +90,29 @@ check_places(const members *m) {
   }
 }
 
+/* One token of all heads over all tokens. */
+static void
+twin(const members *m, guint32 i, const float *q, float *out, float *scratch) {
+  const context_case *c = m->c;
+  const guint32 *pages = device_pages_of(m->pages, m->batch, m->batch->seq_of[i]);
+  const oct_kv_layer kv = {.format = OCT_KV_F32,
+                           .base = m->host,
+                           .page_stride =
+                               (gsize)PAGE * c->members * m->width * runs_of(c) * sizeof(float),
+                           .page_tokens = PAGE * c->members,
+                           .n_heads = 1,
+                           .width = m->width,
+                           .has_values = c->values};
+  float scale = (float)(1 / sqrt(m->width));
+  const oct_attention attention = {.kv = kv, .n_heads = c->heads, .scale = scale};
+  const oct_mla latent = {
+      .kv = kv, .n_heads = c->heads, .kv_lora = c->lora, .rope = c->rope, .scale = scale};
+  if (c->values)
+    oct_ref_attention(&attention, pages, m->batch->position_of[i], 0, 1, q, out, scratch);
+  else
+    oct_ref_mla_latent(&latent, pages, m->batch->position_of[i], 0, c->heads, q, out, scratch);
+}
+
 /* What all found of member g's heads, put together, against the whole. */
 static void
 check_member(const members *m, const oct_cuda_queue *queue, guint32 g) {
@@ -97,20 +127,8 @@ check_member(const members *m, const oct_cuda_queue *queue, guint32 g) {
                     ==, cudaSuccess);
   device_check(oct_cuda_context_merge(queue, c->type, parts, c->members, (guint32)(m->n * c->heads),
                                       c->lora, out));
-  const oct_mla twin = {.kv = {.format = OCT_KV_F32,
-                               .base = m->host,
-                               .page_stride = (gsize)PAGE * c->members * m->width * sizeof(float),
-                               .page_tokens = PAGE * c->members,
-                               .n_heads = 1,
-                               .width = m->width},
-                        .n_heads = c->heads,
-                        .kv_lora = c->lora,
-                        .rope = c->rope,
-                        .scale = (float)(1 / sqrt(m->width))};
   for (guint32 i = 0; i < m->batch->n_tokens; i++)
-    oct_ref_mla_latent(&twin, device_pages_of(m->pages, m->batch, m->batch->seq_of[i]),
-                       m->batch->position_of[i], 0, c->heads, m->q + (g * m->n + i) * rows,
-                       want + (gsize)i * c->heads * c->lora, scratch);
+    twin(m, i, m->q + (g * m->n + i) * rows, want + (gsize)i * c->heads * c->lora, scratch);
   g_autofree float *got = device_get(c->type, out, n);
   device_expect("shared context", got, want, n, c->type == OCT_CUDA_F32 ? 1e-5 : 6e-3);
 }
@@ -124,7 +142,7 @@ check(const context_case *c) {
   members m = {.c = c, .batch = b, .pages = pages, .width = c->lora + c->rope};
   m.n = b->batch.n_tokens;
   m.found = m.n * c->heads * (c->lora + 2);
-  gsize pool = (gsize)PAGE * c->members * m.width * pages->n_pages;
+  gsize pool = (gsize)PAGE * c->members * m.width * pages->n_pages * runs_of(c);
   gsize queries = c->members * m.n * c->heads * m.width;
   m.host = data_normal(pool, 1);
   m.q = data_normal(queries, 1);
@@ -143,10 +161,12 @@ check(const context_case *c) {
 
 static void
 test_context(void) {
-  static const context_case cases[] = {{OCT_CUDA_F32, OCT_CUDA_F32, 2, 3, 32, 16},
-                                       {OCT_CUDA_F32, OCT_CUDA_BF16, 4, 2, 24, 8},
-                                       {OCT_CUDA_BF16, OCT_CUDA_BF16, 2, 8, 512, 64},
-                                       {OCT_CUDA_BF16, OCT_CUDA_FP8, 3, 5, 512, 64}};
+  static const context_case cases[] = {{OCT_CUDA_F32, OCT_CUDA_F32, 2, 3, 32, 16, FALSE},
+                                       {OCT_CUDA_F32, OCT_CUDA_BF16, 4, 2, 24, 8, FALSE},
+                                       {OCT_CUDA_BF16, OCT_CUDA_BF16, 2, 8, 512, 64, FALSE},
+                                       {OCT_CUDA_BF16, OCT_CUDA_FP8, 3, 5, 512, 64, FALSE},
+                                       {OCT_CUDA_F32, OCT_CUDA_F32, 2, 4, 128, 0, TRUE},
+                                       {OCT_CUDA_BF16, OCT_CUDA_BF16, 4, 2, 128, 0, TRUE}};
   for (guint i = 0; i < G_N_ELEMENTS(cases); i++) {
     if (device_queue(0) == NULL)
       return;
