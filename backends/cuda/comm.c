@@ -78,6 +78,16 @@ oct_cuda_circle_free(oct_cuda_circle *c) {
 }
 
 void
+oct_cuda_circle_release(oct_cuda_circle *c) {
+  pthread_mutex_lock(&c->lock);
+  for (guint32 i = 0; i < c->n_rings; i++)
+    for (guint32 k = 0; k < c->n; k++)
+      if (c->rings[i].failed[k] != NULL)
+        __atomic_store_n(c->rings[i].failed[k], 1, __ATOMIC_RELEASE);
+  pthread_mutex_unlock(&c->lock);
+}
+
+void
 oct_cuda_circle_abort(oct_cuda_circle *c) {
   pthread_mutex_lock(&c->lock);
   for (guint32 i = 0; i < c->group->n_ranks; i++)
@@ -86,11 +96,6 @@ oct_cuda_circle_abort(oct_cuda_circle *c) {
       (void)nccl->ncclCommAbort(c->comms[i]);
       c->comms[i] = NULL;
     }
-  /* Kernels that wait for a peer see it and go. */
-  for (guint32 i = 0; i < c->n_rings; i++)
-    for (guint32 k = 0; k < c->n; k++)
-      if (c->rings[i].failed[k] != NULL)
-        __atomic_store_n(c->rings[i].failed[k], 1, __ATOMIC_RELEASE);
   pthread_mutex_unlock(&c->lock);
 }
 

@@ -25,7 +25,9 @@ typedef enum oct_cuda_circle_kind {
 typedef struct oct_cuda_circle oct_cuda_circle;
 oct_cuda_circle *oct_cuda_circle_new(oct_cuda_group *group, oct_cuda_circle_kind kind);
 void oct_cuda_circle_free(oct_cuda_circle *circle); /* accepts NULL */
-/* From any thread, when the group is broken: whoever waits in NCCL comes back. */
+/* From any thread, when the group is broken. At once: kernels that wait for a peer see it and go.
+ * Blocking, for NCCL may wait for the devices: whoever waits in NCCL comes back. */
+void oct_cuda_circle_release(oct_cuda_circle *circle);
 void oct_cuda_circle_abort(oct_cuda_circle *circle);
 
 /* Life cycle, on the rank's thread, all ranks of the circle together. Elements of the largest sum,

@@ -180,6 +180,16 @@ oct_cuda_instance_end_pulls(struct oct_cuda_world *world, guint32 peer) {
 
 /* ---------------------------------------------------------------- polling */
 
+static void *
+abort_communicators(void *data) {
+  oct_cuda_instance *in = data;
+  for (guint i = 0; i < OCT_CUDA_CIRCLES; i++)
+    if (in->circles[i] != NULL)
+      oct_cuda_circle_abort(in->circles[i]);
+  return NULL;
+}
+
+/* The engine is told before what hangs on the devices has come back. */
 static void
 lose(oct_cuda_instance *in) {
   oct_cuda_group *g = &in->group;
@@ -193,7 +203,8 @@ lose(oct_cuda_instance *in) {
   oct_cuda_instance_end_pulls(in->world, in->id);
   for (guint i = 0; i < OCT_CUDA_CIRCLES; i++)
     if (in->circles[i] != NULL)
-      oct_cuda_circle_abort(in->circles[i]);
+      oct_cuda_circle_release(in->circles[i]);
+  in->aborting = pthread_create(&in->aborter, NULL, abort_communicators, in) == 0;
   pthread_cond_broadcast(&in->work);
 }
 
@@ -360,6 +371,8 @@ oct_cuda_instance_free(oct_cuda_instance *in) {
         (void)cudaEventDestroy(t->events[r]);
   }
   g_ptr_array_unref(in->transfers);
+  if (in->aborting)
+    pthread_join(in->aborter, NULL);
   for (guint i = 0; i < OCT_CUDA_CIRCLES; i++)
     oct_cuda_circle_free(in->circles[i]);
   oct_cuda_mail_free(in->mail);

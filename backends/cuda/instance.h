@@ -88,6 +88,8 @@ struct oct_cuda_instance {
   gboolean closing;     /* atomic */
   gboolean lost, fault_due;
   oct_fault fault;
+  pthread_t aborter; /* of communicators, once the instance is lost */
+  gboolean aborting;
   pthread_cond_t work; /* something for the workers */
 };
 
