@@ -4,10 +4,10 @@
  *   bench-drafts [--world TEXT] [--batches LIST] [--context N] [--drafts K] [--steps N] MODEL
  *
  * MODEL is a name of the zoo or a checkpoint; the world's text names the backend ("cuda", "cpu",
- * "cpu:model=PATH"): without a checkpoint weights are made up. Each sequence is at `context`, and a
- * step is run there again and again: the cache's content plays no part. The median is told, the
- * step's time over that of k = 0, and so many tokens a slice must bring on average for drafts to
- * pay. */
+ * "cpu:model=PATH"): without a checkpoint weights are made up. "simgrid:node=h200x1" tells what the
+ * twin takes for it. Each sequence has `context` tokens, and a step is run behind them again and
+ * again. The median is told, and the step's time over that of k = 0: so many tokens a slice must
+ * bring on average for drafts to pay. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -62,14 +62,40 @@ open_slot(bench *b, guint32 slot) {
           .slot = slot, .group = (guint16)g, .index = i, .page = slot * pages + i};
 }
 
-/* One step; returns its time on the device. */
+/* Runs the step that was built; returns its time on the device. */
 static gint64
-run_step(bench *b, guint32 batch, guint32 drafts) {
+submit(bench *b) {
   g_autoptr(GError) error = NULL;
   oct_event event;
+  if (oct_world_submit(b->world, b->instance, oct_step_end(b->builder), &error) != OCT_SUBMIT_OK)
+    fail(error != NULL ? error->message : "the instance is full");
+  wait_for(b, OCT_EVENT_STEP_DONE, &event);
+  return event.result->end_ns - event.result->start_ns;
+}
+
+/* The slot's sequence and its context. */
+static void
+fill_slot(bench *b, guint32 slot) {
+  guint32 *ids;
   oct_step_begin(b->builder, ++b->number, 1);
+  open_slot(b, slot);
+  guint32 at = oct_step_add_tokens(b->builder, NULL, (guint32)context, &ids);
+  for (guint32 k = 0; k < (guint32)context; k++)
+    ids[k] = (guint32)(oct_mix64(slot * 100000u + k) % b->config.spec->vocab);
+  oct_slice *s = oct_step_add_slice(b->builder);
+  s->slot = slot;
+  s->flags = OCT_SLICE_PREFILL;
+  s->n_tokens = (guint32)context;
+  s->tokens = at;
+  (void)submit(b);
+}
+
+/* One step of all sequences; returns its time on the device. */
+static gint64
+run_step(bench *b, guint32 batch, guint32 drafts) {
   for (; b->opened < batch; b->opened++)
-    open_slot(b, b->opened);
+    fill_slot(b, b->opened);
+  oct_step_begin(b->builder, ++b->number, 1);
   for (guint32 i = 0; i < batch; i++) {
     guint32 *ids;
     guint32 at = oct_step_add_tokens(b->builder, NULL, 1 + drafts, &ids);
@@ -84,10 +110,7 @@ run_step(bench *b, guint32 batch, guint32 drafts) {
     s->tokens = at;
     s->position = (guint32)context;
   }
-  if (oct_world_submit(b->world, b->instance, oct_step_end(b->builder), &error) != OCT_SUBMIT_OK)
-    fail(error != NULL ? error->message : "the instance is full");
-  wait_for(b, OCT_EVENT_STEP_DONE, &event);
-  return event.result->end_ns - event.result->start_ns;
+  return submit(b);
 }
 
 static int
@@ -151,7 +174,8 @@ fill_config(bench *b, oct_model_spec *spec) {
                              .block_size = PAGE,
                              .depth = 1,
                              .max_slots = b->largest,
-                             .max_batched_tokens = b->largest * OCT_VERIFY_TOKENS_MAX};
+                             .max_batched_tokens =
+                                 MAX(b->largest * OCT_VERIFY_TOKENS_MAX, (guint32)context)};
   c->memory.n_groups = oct_model_groups(spec, c->kv_dtype, groups);
   for (guint32 g = 0; g < c->memory.n_groups; g++) {
     if (groups[g].kind == OCT_ATTENTION_KDA)
