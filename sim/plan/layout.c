@@ -160,7 +160,7 @@ oct_plan_layouts(const oct_plan_variant *variant, guint number, guint32 gpus_max
     oct_profile *profile = oct_profile_load(o->node, NULL, o->preset, error);
     if (profile == NULL)
       return FALSE;
-    s.gpus = profile->gpu.count;
+    s.gpus = profile->gpu.count * MAX(1, o->n_nodes);
     oct_profile_free(profile);
   }
   if (gpus_max > 0)

@@ -105,8 +105,8 @@ typedef struct reader {
   const oct_scenario_options *options;
   oct_scenario *scenario;
   GArray *stretches;
-  guint32 set;     /* keys of [scenario] that some file has given */
-  double until_ns; /* of events by a rate; 0 = not given */
+  const char *set[8]; /* values of [scenario]'s keys that some file has given */
+  double until_ns;    /* of events by a rate; 0 = not given */
 } reader;
 
 /* ---------------------------------------------------------------- [scenario] */
@@ -146,9 +146,10 @@ read_option(reader *r, const oct_ini_entry *entry, GError **error) {
     k++;
   if (k == G_N_ELEMENTS(names))
     return oct_ini_refuse(r->ini, entry, OCT_INI_ERROR_UNKNOWN, error, "no such key of [scenario]");
-  if (k > 0 && (r->set & BIT(k)))
-    return oct_ini_refuse(r->ini, entry, OCT_INI_ERROR_VALUE, error, "another file has set it");
-  r->set |= BIT(k);
+  if (k > 0 && r->set[k] != NULL && strcmp(r->set[k], entry->value) != 0)
+    return oct_ini_refuse(r->ini, entry, OCT_INI_ERROR_VALUE, error, "another file says %s",
+                          r->set[k]);
+  r->set[k] = entry->value;
   switch (k) {
   case 0: {
     char *joined = s->title != NULL ? g_strdup_printf("%s; %s", s->title, entry->value)
