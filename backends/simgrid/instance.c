@@ -316,6 +316,7 @@ make_cost(const sim_world *world, const oct_instance_config *config, GError **er
                               .expert_time = world->options.expert_time,
                               .shared_beside = world->options.shared_beside,
                               .fused_norms = world->options.fused_norms,
+                              .whole_norms = world->options.whole_norms,
                               .eager = config->eager};
   return oct_cost_new(config->spec, &config->parallel, config->devices, world->options.profile,
                       &options, error);

@@ -34,8 +34,8 @@ typedef struct oct_simgrid_options {
   const double *routing_weights; /* borrowed until the world is freed */
   oct_expert_miss expert_miss;
   double cost_scale;  /* of steps, as in oct_cost_options */
-  gboolean nccl_only; /* likewise, and the next three */
-  gboolean shared_beside, fused_norms;
+  gboolean nccl_only; /* likewise, and the next four */
+  gboolean shared_beside, fused_norms, whole_norms;
   double expert_time;
   gboolean load_weights; /* an instance opens once its weights have come over PCIe; else at once */
   gboolean reload_weights; /* the same, but those that are opened at time 0 open at once */

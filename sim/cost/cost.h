@@ -188,6 +188,9 @@ typedef struct oct_cost_options {
   gboolean nccl_only; /* all-reduce by NCCL in graphs too: no kernels of the engine's own */
   /* Shared experts run beside routed ones: their bytes and flops take time, their launches none. */
   gboolean shared_beside;
+  /* Queries and keys are normed over the heads of all ranks (MiniMax-M2): two kernels more in each
+   * layer, and the sums of squares cross the ranks. */
+  gboolean whole_norms;
   gboolean fused_norms; /* norms belong to the all-reduce before them: free where there is one */
   double expert_time;   /* routed experts take so many times their price, at least 0.1; 0 = 1 */
   /* Every stage takes so many times its price, to see what an error of the prices does; 0 = 1.

@@ -30,6 +30,13 @@ gqa_layer(oct_sink *sink, const oct_attention_spec *a, double tokens) {
   const double heads = divide_up(a->n_heads, tp), kv_heads = divide_up(a->n_kv_heads, tp);
   const oct_dtype type = spec->types.attention;
   oct_sink_gemm(sink, "gqa.qkv", type, tokens, (heads + 2 * kv_heads) * head, spec->hidden);
+  if (sink->cost->options.whole_norms) {
+    const double bytes = tokens * (heads + kv_heads) * head * BF16;
+    oct_sink_memory(sink, "gqa.qk_squares", bytes);
+    oct_sink_collective(sink, "gqa.qk_all_reduce", &sink->cost->tensor, OCT_COLLECTIVE_ALL_REDUCE,
+                        tokens * 2 * 4.0);
+    oct_sink_memory(sink, "gqa.qk_norm", 2 * bytes);
+  }
   oct_sink_rows(sink, "gqa.rotary_cache", OCT_TIMED_ROTATE, (guint32)heads, (guint32)kv_heads,
                 a->head_dim, tokens * (heads + 2 * kv_heads) * head * 2 * BF16);
   oct_sink_gemm(sink, "gqa.o", type, tokens, spec->hidden, heads * head);

@@ -53,6 +53,7 @@ oct_setup_cost_options(const oct_setup *setup, oct_cost_options *options) {
   options->nccl_only = preset->nccl_only;
   options->shared_beside = preset->shared_beside;
   options->fused_norms = preset->fused_norms;
+  options->whole_norms = setup->options.whole_norms;
   options->expert_time = factor(preset->expert_time);
   if (oct_dtype_int4_group(setup->spec->types.expert) > 0)
     options->expert_time *= factor(preset->expert_time_int4);

@@ -70,7 +70,8 @@ typedef struct oct_setup_options {
   oct_engine_preset engine_preset;
   /* Storage of dense weights and of experts, in place of the model's; OCT_DTYPE_NONE = its own. */
   oct_dtype weight_type, expert_type;
-  gboolean exact; /* every step through the solver */
+  gboolean whole_norms; /* as in oct_cost_options: a shape that the model's spec cannot say */
+  gboolean exact;       /* every step through the solver */
   guint64 seed;
 } oct_setup_options;
 

@@ -54,6 +54,7 @@ simgrid_world(const oct_setup *setup, GError **error) {
   options.nccl_only = imitated.nccl_only;
   options.shared_beside = imitated.shared_beside;
   options.fused_norms = imitated.fused_norms;
+  options.whole_norms = imitated.whole_norms;
   options.expert_time = imitated.expert_time;
   options.expert_miss = setup->options.expert_load ? OCT_EXPERT_MISS_LOAD : OCT_EXPERT_MISS_READ;
   if (setup->scenario != NULL) {

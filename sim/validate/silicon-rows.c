@@ -179,22 +179,24 @@ typedef struct known_model {
   const char *path, *zoo, *folder;
   gboolean own_types; /* stored as its own configuration says, whatever the row's modes */
   gboolean block; /* its published FP8 checkpoint has block scales, also where a row says "fp8" */
+  gboolean whole_norms; /* of queries and keys, over all ranks */
+  gboolean experts;
 } known_model;
 #define BESIDE OCT_SOURCE_DIR "/sim/validate/models"
 static const known_model models[] = {
-    {"meta-llama/Llama-3.1-70B", "llama-3.1-70b", NULL, FALSE, FALSE},
-    {"meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b", NULL, FALSE, FALSE},
-    {"nvidia/Llama-3.1-8B-Instruct-FP8", "llama-3.1-8b", NULL, FALSE, FALSE},
-    {"Qwen/Qwen3-32B", "qwen3-32b", NULL, FALSE, FALSE},
-    {"nvidia/Qwen3-32B-NVFP4", "qwen3-32b", NULL, FALSE, FALSE},
-    {"Qwen/Qwen3-235B-A22B-FP8", "qwen3-235b-a22b", NULL, FALSE, TRUE},
-    {"deepseek-ai/DeepSeek-R1", "deepseek-v3", NULL, FALSE, TRUE},
-    {"deepseek-ai/DeepSeek-V3", "deepseek-v3", NULL, FALSE, TRUE},
-    {"nvidia/DeepSeek-R1-NVFP4", "deepseek-v3", NULL, FALSE, FALSE},
-    {"nvidia/DeepSeek-V3.1-NVFP4", "deepseek-v3", NULL, FALSE, FALSE},
-    {"moonshotai/Kimi-K2.5", "kimi-k2", NULL, FALSE, FALSE},
-    {"openai/gpt-oss-120b", "gpt-oss-120b", NULL, TRUE, FALSE},
-    {"MiniMaxAI/MiniMax-M2.5", "minimax-m2", BESIDE, FALSE, TRUE},
+    {"meta-llama/Llama-3.1-70B", "llama-3.1-70b", NULL, FALSE, FALSE, FALSE, FALSE},
+    {"meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b", NULL, FALSE, FALSE, FALSE, FALSE},
+    {"nvidia/Llama-3.1-8B-Instruct-FP8", "llama-3.1-8b", NULL, FALSE, FALSE, FALSE, FALSE},
+    {"Qwen/Qwen3-32B", "qwen3-32b", NULL, FALSE, FALSE, FALSE, FALSE},
+    {"nvidia/Qwen3-32B-NVFP4", "qwen3-32b", NULL, FALSE, FALSE, FALSE, FALSE},
+    {"Qwen/Qwen3-235B-A22B-FP8", "qwen3-235b-a22b", NULL, FALSE, TRUE, FALSE, TRUE},
+    {"deepseek-ai/DeepSeek-R1", "deepseek-v3", NULL, FALSE, TRUE, FALSE, TRUE},
+    {"deepseek-ai/DeepSeek-V3", "deepseek-v3", NULL, FALSE, TRUE, FALSE, TRUE},
+    {"nvidia/DeepSeek-R1-NVFP4", "deepseek-v3", NULL, FALSE, FALSE, FALSE, TRUE},
+    {"nvidia/DeepSeek-V3.1-NVFP4", "deepseek-v3", NULL, FALSE, FALSE, FALSE, TRUE},
+    {"moonshotai/Kimi-K2.5", "kimi-k2", NULL, FALSE, FALSE, FALSE, TRUE},
+    {"openai/gpt-oss-120b", "gpt-oss-120b", NULL, TRUE, FALSE, FALSE, TRUE},
+    {"MiniMaxAI/MiniMax-M2.5", "minimax-m2", BESIDE, FALSE, TRUE, TRUE, TRUE},
 };
 
 static const known_model *
@@ -203,6 +205,12 @@ model_of(const oct_silicon_row *row) {
     if (strcmp(models[i].path, row->model) == 0)
       return &models[i];
   return NULL;
+}
+
+gboolean
+oct_silicon_has_experts(const oct_silicon_row *row) {
+  const known_model *model = model_of(row);
+  return model != NULL && model->experts;
 }
 
 static oct_dtype
@@ -290,6 +298,7 @@ oct_silicon_setup(const oct_silicon_row *row, oct_setup_options *o, GError **err
   o->zoo_dir = model->folder;
   o->node = oct_measured_systems[row->system].node;
   o->prefix_caching = 0;
+  o->whole_norms = model->whole_norms;
   o->engine.instance.parallel.tensor = row->tp;
   o->engine.instance.parallel.data = row->dp;
   o->engine.instance.parallel.expert_parallel = row->moe_ep > 1;

@@ -442,6 +442,28 @@ score_table(run *r, gboolean vague, const char *title, figures *all) {
     add_row(table, "all", "", OCT_MEASURED_SYSTEMS, all);
 }
 
+/* Time per token by kind of model, with and without version: what plans take as the error of step
+ * costs. */
+static void
+score_kinds(run *r) {
+  static const char *const columns[] = {"model", "systems", OCT_VALIDATE_SCORE_COLUMNS, NULL};
+  json_t *table = oct_validate_table(r->part, "Time per token by kind of model, all rows", columns);
+  for (guint kind = 0; kind < 4; kind++) {
+    const gboolean experts = kind >= 2, seen = kind % 2 == 0;
+    g_auto(oct_score) score = {0};
+    for (guint i = 0; i < r->scored->len; i++) {
+      const scored *s = &g_array_index(r->scored, scored, i);
+      const protocol *p = protocol_of(r, s->row);
+      if (oct_silicon_has_experts(s->row) == experts && is_seen(s->row) == seen && has_run(r, s))
+        oct_score_add(&score, s->runs[p->load].tpot_s[p->start], s->row->tpot_s);
+    }
+    json_t *row = oct_validate_row(table);
+    oct_validate_text(row, experts ? "with experts" : "dense");
+    oct_validate_text(row, seen ? "H100, H200 (fitted to)" : "B200 (not fitted to)");
+    oct_validate_cells(row, &score);
+  }
+}
+
 /* ---------------------------------------------------------------- the whole */
 
 static void
@@ -538,6 +560,7 @@ oct_validate_silicon(const oct_validate_options *options, GError **error) {
     score_table(&r, TRUE, "Rows without version or precision: which kernels ran is not known",
                 &vague_rows);
     add_notes(&r);
+    score_kinds(&r);
     oct_validate_aim(r.part, "TPOT on systems not fitted, median", 0.08,
                      oct_score_quantile(&clear_rows.tpot, 0.5));
     figures_clear(&clear_rows);

@@ -45,6 +45,7 @@ G_DEFINE_AUTO_CLEANUP_CLEAR_FUNC(oct_silicon_rows, oct_silicon_clear)
 
 /* Why the row cannot be simulated, static; NULL when it can. */
 const char *oct_silicon_unsupported(const oct_silicon_row *row);
+gboolean oct_silicon_has_experts(const oct_silicon_row *row);
 /* The engine preset that imitates the row's backend and version; static. */
 const char *oct_silicon_engine(const oct_silicon_row *row);
 /* The row's configuration over defaults; strings are static. KV is in FP8 where BF16 does not hold
