@@ -17,10 +17,10 @@
 #define COMMAND     "plan"
 #define OWN_ENTRIES 26
 
-/* Whole decode steps against 44 published runs: doc/simulation.md 1.3. Experts: the widest of the
- * BF16 bands of 1.2. */
-#define COST_ERROR_DENSE 0.12
-#define COST_ERROR_MOE   0.30
+/* 90th percentiles of the time per token of published runs on a system that nothing was fitted to:
+ * doc/simulation.md 3.3. */
+#define COST_ERROR_DENSE 0.14
+#define COST_ERROR_MOE   0.31
 
 typedef struct options {
   oct_engine_flags *flags;
@@ -258,10 +258,10 @@ read_cost_error(options *o, GError **error) {
   oct_model_spec_free(spec);
   p->cost_error = experts ? COST_ERROR_MOE : COST_ERROR_DENSE;
   p->cost_error_from =
-      experts ? "step costs: 30 % is the 90th percentile of BF16 expert kernels (doc/simulation.md "
-                "1.2), the widest term of a step; whole steps of such models were not compared"
-              : "step costs: 44 published decode steps of a dense model were within 12 % "
-                "(doc/simulation.md 1.3)";
+      experts ? "step costs: 31 % is the 90th percentile of the time per token of 714 published "
+                "runs of models with experts (doc/simulation.md 3.3)"
+              : "step costs: 14 % is the 90th percentile of the time per token of 260 published "
+                "runs of dense models (doc/simulation.md 3.3)";
   return TRUE;
 }
 

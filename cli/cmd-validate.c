@@ -15,7 +15,7 @@
 #define COMMAND "validate"
 
 typedef struct options {
-  char *data, *json, *fit;
+  char *data, *json, *fit, *only;
   char *steps, *node, *model; /* a step log, and what it was made on */
   gint skip;
   gboolean operators, silicon, infer, trace_record, quick;
@@ -156,6 +156,7 @@ read_options(options *o, GError **error) {
   o->validate = (oct_validate_options){.data = o->data,
                                        .quick = o->quick,
                                        .infer = o->infer,
+                                       .only = o->only,
                                        .rows = (guint)o->rows,
                                        .seed = (guint64)o->seed,
                                        .jobs = (guint)o->jobs,
@@ -188,6 +189,8 @@ oct_cmd_validate(int argc, char **argv) {
       {"quick", 0, 0, G_OPTION_ARG_NONE, &o.quick,
        "a part of the folds and rows; the report says which", NULL},
       {"seed", 0, 0, G_OPTION_ARG_INT64, &o.seed, "of what is drawn (1)", "N"},
+      {"only", 0, 0, G_OPTION_ARG_STRING, &o.only, "with --silicon: models whose name has TEXT",
+       "TEXT"},
       {"rows", 0, 0, G_OPTION_ARG_INT, &o.rows,
        "with --silicon: at most N of each engine and system, drawn by the seed (all)", "N"},
       {"jobs", 0, 0, G_OPTION_ARG_INT, &o.jobs, "processes at once (2); changes no answer", "N"},
@@ -215,6 +218,7 @@ oct_cmd_validate(int argc, char **argv) {
   g_free(o.data);
   g_free(o.json);
   g_free(o.fit);
+  g_free(o.only);
   g_free(o.steps);
   g_free(o.node);
   g_free(o.model);

@@ -110,6 +110,8 @@ choose(run *r) {
   for (guint i = 0; i < r->rows.rows->len; i++) {
     const oct_silicon_row *row = &g_array_index(r->rows.rows, oct_silicon_row, i);
     const char *why = oct_silicon_unsupported(row);
+    if (r->options->only != NULL && strstr(row->model, r->options->only) == NULL)
+      continue;
     if (why != NULL) {
       r->unsupported++;
       count_reason(r, why);
@@ -384,10 +386,12 @@ add_row(json_t *table, const char *engine, const char *version, guint system, fi
   oct_validate_number(row, 100 * oct_score_quantile(&f->ttft, 0.5));
   oct_validate_text(row, "%u of %u", f->in_band, f->banded);
   json_array_append_new(row, json_integer(f->flagged));
-  oct_validate_text(row, "%.1f / %.1f (%u)",
-                    a->len > 0 ? 100 * oct_quantile((double *)(void *)a->data, a->len, 0.5) : NAN,
-                    b->len > 0 ? 100 * oct_quantile((double *)(void *)b->data, b->len, 0.5) : NAN,
-                    a->len);
+  if (a->len == 0)
+    oct_validate_text(row, "–");
+  else
+    oct_validate_text(row, "%.1f / %.1f (%u)",
+                      100 * oct_quantile((double *)(void *)a->data, a->len, 0.5),
+                      100 * oct_quantile((double *)(void *)b->data, b->len, 0.5), a->len);
 }
 
 static int
@@ -496,6 +500,8 @@ add_notes(run *r) {
                       "A sample: at most %u rows of each engine and system, with and without "
                       "version and precision, drawn by seed %" G_GUINT64_FORMAT ".",
                       r->limit, r->options->seed);
+  if (r->options->only != NULL)
+    oct_validate_note(last, "Only models whose name has \"%s\".", r->options->only);
   if (r->options->quick)
     oct_validate_note(last,
                       "Quick: of those of at most %d tokens out and a concurrency of at most "

@@ -22,6 +22,7 @@ typedef struct oct_validate_options {
   gboolean quick;   /* fewer folds and a sample of rows: for tests; the report says so */
   gboolean infer;   /* protocols of published runs afresh; else the frozen ones */
   guint64 seed;     /* of that sample */
+  const char *only; /* of published runs, those whose model's name has this; NULL = all */
   guint rows;       /* of published runs, of each engine and system; 0 = all */
   guint jobs;       /* processes at once */
   /* May be NULL: what is done now, 0 … total. */

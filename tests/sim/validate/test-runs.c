@@ -27,7 +27,7 @@ published(void) {
   oct_validate_options options = {.data = folder, .quick = TRUE, .rows = 8, .seed = 1, .jobs = 2};
   json_t *part = oct_validate_silicon(&options, &error);
   g_assert_no_error(error);
-  recordings_judge(part, "TPOT on systems not fitted, median", 0.10);
+  recordings_judge(part, "TPOT on systems not fitted, median", 0.06);
   g_assert_cmpuint(json_array_size(json_object_get(part, "rows")), >, 20);
   json_decref(part);
 }
