@@ -267,7 +267,7 @@ time_prefill(gpu *g, const oct_timed *t, guint32 tokens, guint32 before) {
 /* Seconds of one point; 0 or less: it cannot be timed. */
 static double
 time_point(gpu *g, const oct_timed *t, guint32 x, guint32 y) {
-  const oct_sampling greedy = {.top_p = 1, .repetition = 1, .top_k = -1};
+  const oct_sampling usual = {.temperature = 1, .top_p = 1, .repetition = 1, .top_k = -1};
   const guint32 *s = t->shape;
   oct_cuda_format format = OCT_CUDA_MATRIX_BF16;
   guint32 distinct;
@@ -291,7 +291,7 @@ time_point(gpu *g, const oct_timed *t, guint32 x, guint32 y) {
   case OCT_TIMED_ACTIVATION:
     return bench_glu(&g->b, x, s[0]);
   case OCT_TIMED_SAMPLE:
-    return bench_sample(&g->b, "greedy", x, s[0], greedy);
+    return bench_sample(&g->b, "usual", x, s[0], usual);
   case OCT_TIMED_ROUTE:
     return bench_route(&g->b, x, s[0], s[1]);
   case OCT_TIMED_KINDS:

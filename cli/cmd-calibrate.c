@@ -234,10 +234,12 @@ print_steps(const oct_step_timings *timings) {
 /* The host times of the preset that is read by default: what was found of them, the rest as it was.
  */
 static void
-put_engine(work *w, guint32 graph_max_batch, const oct_host_times *host) {
+put_engine(work *w, guint32 graph_max_batch, guint32 most, const oct_host_times *host) {
   g_autofree char *group = g_strdup_printf("engine %s", w->base->engine.preset);
-  oct_calibration_set(w->calibration, group, "graph_max_batch", "as the backend tells",
-                      graph_max_batch);
+  /* A backend has graphs for no more sequences than it was opened with. */
+  if (graph_max_batch < most)
+    oct_calibration_set(w->calibration, group, "graph_max_batch", "as the backend tells",
+                        graph_max_batch);
   oct_calibration_set(w->calibration, group, "step_host_us",
                       "scheduling, submitting and committing a step", host->step_s * 1e6);
   oct_calibration_set(w->calibration, group, "step_host_per_seq_us", "and for each sequence",
@@ -281,7 +283,7 @@ time_steps(work *w, GError **error) {
   oct_world_free(world);
   if (!fine)
     return FALSE;
-  put_engine(w, timings->graph_max_batch, &host);
+  put_engine(w, timings->graph_max_batch, how.drive.max_slots, &host);
   oct_calibrate_set_ratios(w->calibration, timings);
   print_steps(timings);
   return TRUE;

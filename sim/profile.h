@@ -266,7 +266,7 @@ typedef enum oct_timed_kind {
   OCT_TIMED_NORM,       /* by rows; width */
   OCT_TIMED_ROTATE,     /* by tokens; heads, KV heads, width: rotation and cache write */
   OCT_TIMED_ACTIVATION, /* by rows; inner width */
-  OCT_TIMED_SAMPLE,     /* by rows; vocabulary; greedy */
+  OCT_TIMED_SAMPLE,     /* by rows; vocabulary; at temperature 1 */
   OCT_TIMED_ROUTE,      /* by tokens; experts, top-k */
   OCT_TIMED_KINDS
 } oct_timed_kind;

@@ -120,6 +120,7 @@ open_slot(oct_drive *d, guint32 slot, guint32 prompt_tokens) {
   oct_slot_open *open = oct_step_add_open(d->builder);
   open->slot = slot;
   open->prompt_tokens = prompt_tokens;
+  open->temperature = 1; /* what a request has that says nothing */
   open->key = d->number << 16 | slot;
   for (guint32 g = 0; g < d->n_groups; g++)
     for (guint32 i = 0; i < d->slot_pages; i++)

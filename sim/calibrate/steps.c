@@ -4,6 +4,7 @@
 
 #include "engine/base/assert.h"
 
+#define LONG_STEP    1024 /* tokens */
 #define CHUNK        1024 /* tokens of a prompt in a step of several */
 #define MIXED_SHARE  4    /* at most one token of so many is a decode, in a mixed step */
 #define MIXED_DECODE 64
@@ -28,8 +29,9 @@ add(run *r, const oct_drive_step *step, gboolean fits) {
   oct_step_timings *out = r->out;
   oct_step_shape shape;
   oct_step_price price;
-  /* Long steps vary less, and take long. */
-  const guint32 repeats = step->n_prefill > 0 ? (r->options->repeats + 1) / 2 : r->options->repeats;
+  /* Long steps take long. */
+  const guint32 repeats =
+      tokens_of(step) > LONG_STEP ? (r->options->repeats + 1) / 2 : r->options->repeats;
   if (!oct_drive_fits(&r->options->drive, step, repeats) || out->n == OCT_STEP_TIMINGS_MAX)
     return TRUE;
   gint64 ns = oct_drive_time(r->drive, step, repeats, r->error);

@@ -104,10 +104,14 @@ prices_are_the_tables(void) {
                       .seconds = {20e-6, 30e-6, 80e-6, 300e-6}};
   oct_calibration_add(c, &decode);
   oct_calibration_set(c, "efficiency", "hbm_read", "of the peak", 0.93);
+  /* What is taken back is the base's again. */
+  oct_calibration_set(c, "launch", "graph_node_s", NULL, 0.5);
+  oct_calibration_drop(c, "launch");
   g_autoptr(oct_profile) p = parse(c, &error);
   g_assert_no_error(error);
   g_assert_cmpuint(p->n_measured, ==, 2);
   g_assert_cmpfloat_with_epsilon(p->efficiency.hbm_read, 0.93, 1e-9);
+  g_assert_cmpfloat(p->launch.graph_node_s, ==, base->launch.graph_node_s);
   const double bytes = 6144.0 * 4096 * 2;
   for (guint i = 0; i < table.n_x; i++)
     g_assert_cmpfloat_with_epsilon(
