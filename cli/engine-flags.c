@@ -223,7 +223,7 @@ static const flag flags_table[] = {
      AT(node), 0, 0, NULL},
     {"backend", "B", "simgrid (default), mock, or a world such as mock:fixed_ns=2000000",
      FLAG_WHOLE, 0, 0, 0, set_backend},
-    {"engine-preset", "P", "host times of the profile, by name (its default)", FLAG_TEXT, AT(preset), 0, 0,
+    {"engine-preset", "P", "host times of the profile, by name", FLAG_TEXT, AT(preset), 0, 0,
      NULL},
     {"nodes", "N", "so many nodes, joined by a NIC for each GPU; 16 GPUs at most", FLAG_COUNT,
      AT(n_nodes), 1, 16, NULL},

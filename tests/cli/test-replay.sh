@@ -196,7 +196,8 @@ fi
 run "$octet" replay "$few" --model llama-3.1-8b --node h100-hgx8 --engine tgi
 is "$status" 2 "an unknown engine is refused"
 has "$err" "vllm-0.24" "... naming those that are known"
-run "$octet" replay "$few" --model llama-3.1-8b --node h100-hgx8 --engine octet --engine-preset octet
+run "$octet" replay "$few" --model llama-3.1-8b --node h100-hgx8 --engine octet \
+  --engine-preset octet
 is "$status" 2 "an engine and a preset of the profile do not go together"
 run "$octet" replay "$few" --model llama-3.1-8b --node h100-hgx8 --quantization int3
 is "$status" 2 "an unknown storage type is refused"
