@@ -15,7 +15,7 @@
 #include "sim/plan/plan.h"
 
 #define COMMAND     "plan"
-#define OWN_ENTRIES 26
+#define OWN_ENTRIES 28
 
 /* 90th percentiles of the time per token of published runs on a system that nothing was fitted to:
  * doc/simulation.md 3.3. */
@@ -26,9 +26,9 @@ typedef struct options {
   oct_engine_flags *flags;
   oct_trace_flags trace;
   char *rate, *duration, *slo, *assume, *json, *html, *state, *price, *objective, *cost_error,
-      *input, *output;
+      *growth, *peak, *window, *input, *output;
   gint seeds, jobs, gpus_max, nodes_max, coarse;
-  gboolean exact_lengths, all;
+  gboolean exact_lengths, all, survive_loss;
   char *identity, *made; /* owned: made = the name of traffic from --input and --output */
   const char *name;      /* of the trace, as the user wrote it */
   oct_dist *dist;
@@ -44,6 +44,14 @@ own_entries(GOptionEntry *e, options *o) {
   const GOptionEntry own[] = {
       {"rate", 0, 0, G_OPTION_ARG_STRING, &o->rate,
        "session starts per second to serve; default: as many as can be", "R"},
+      {"growth", 0, 0, G_OPTION_ARG_STRING, &o->growth,
+       "plan for so many times that rate, or the trace's own", "X"},
+      {"peak", 0, 0, G_OPTION_ARG_STRING, &o->peak,
+       "the busiest time of the day over its mean: that much is to be served", "X"},
+      {"worst-window", 0, 0, G_OPTION_ARG_STRING, &o->window,
+       "the same, as in the busiest stretch of the trace so long (5min)", "TIME"},
+      {"survive-loss", 0, 0, G_OPTION_ARG_NONE, &o->survive_loss,
+       "objectives hold with one GPU lost (N+1)", NULL},
       {"slo", 0, 0, G_OPTION_ARG_STRING, &o->slo, "objectives: ttft_p99=2s,tpot_p99=50ms,e2e=30s …",
        "LIST"},
       {"objective", 0, 0, G_OPTION_ARG_STRING, &o->objective,
@@ -153,13 +161,32 @@ read_base(options *o, GError **error) {
   return TRUE;
 }
 
+/* How much traffic: a rate, and what it grows to. */
+static gboolean
+read_demand(options *o, GError **error) {
+  oct_plan_asked *a = &o->plan.asked;
+  if ((o->rate != NULL && !oct_cli_parse_positive("rate", o->rate, &o->plan.wanted, error)) ||
+      (o->growth != NULL && !oct_cli_parse_positive("growth", o->growth, &a->growth, error)) ||
+      (o->peak != NULL && !oct_cli_parse_positive("peak", o->peak, &a->peak, error)) ||
+      (o->window != NULL &&
+       !oct_duration_parse("worst-window", o->window, TRUE, &a->window_ns, error)))
+    return FALSE;
+  if (a->peak > 0 && a->peak < 1)
+    return oct_cli_bad_option(error, "peak", o->peak, "a peak is not below the mean");
+  if (o->peak != NULL && o->window != NULL)
+    return oct_cli_bad_option(error, "peak", o->peak, "with --worst-window the trace says it");
+  a->rate = o->plan.wanted;
+  return TRUE;
+}
+
 static gboolean
 read_goal(options *o, GError **error) {
   static const char *const names[] = {"rate", "gpus", "cost"};
   oct_plan_options *p = &o->plan;
-  if (o->rate != NULL && !oct_cli_parse_positive("rate", o->rate, &p->wanted, error))
+  if (!read_demand(o, error))
     return FALSE;
-  p->goal = p->wanted > 0 ? OCT_PLAN_GOAL_GPUS : OCT_PLAN_GOAL_RATE;
+  const gboolean is_rate_given = p->wanted > 0 || oct_plan_asks_more(&p->asked);
+  p->goal = is_rate_given ? OCT_PLAN_GOAL_GPUS : OCT_PLAN_GOAL_RATE;
   for (guint i = 0; o->objective != NULL && i <= G_N_ELEMENTS(names); i++) {
     if (i == G_N_ELEMENTS(names))
       return oct_cli_bad_option(error, "objective", o->objective, "must be rate, gpus or cost");
@@ -168,10 +195,11 @@ read_goal(options *o, GError **error) {
       break;
     }
   }
-  if (p->goal == OCT_PLAN_GOAL_GPUS && p->wanted == 0)
+  if (p->goal == OCT_PLAN_GOAL_GPUS && !is_rate_given)
     return oct_cli_bad_option(error, "objective", "gpus", "for which --rate?");
-  if (p->goal == OCT_PLAN_GOAL_RATE && p->wanted > 0)
-    return oct_cli_bad_option(error, "objective", "rate", "has no meaning with --rate");
+  if (p->goal == OCT_PLAN_GOAL_RATE && is_rate_given)
+    return oct_cli_bad_option(error, "objective", "rate",
+                              "has no meaning with --rate, --growth, --peak or --worst-window");
   if (p->goal == OCT_PLAN_GOAL_COST && o->price == NULL)
     return oct_cli_bad_option(error, "objective", "cost", "at which --gpu-hour-price?");
   return TRUE;
@@ -217,6 +245,7 @@ read_variants(options *o, GError **error) {
     oct_setup_options_default(&v->options);
     if (!oct_engine_flags_apply(o->flags, i, &v->options, label, error))
       return FALSE;
+    v->survive_loss = o->survive_loss;
     v->label = o->labels[i] = g_string_free(g_steal_pointer(&label), FALSE);
     if (v->options.model == NULL)
       return oct_cli_bad_option(error, "model", "", "which model? (--model)");
@@ -357,9 +386,9 @@ run(options *o) {
 
 static void
 clear_options(options *o) {
-  char *const texts[] = {o->html,   o->rate,  o->duration, o->slo,       o->assume,
-                         o->json,   o->state, o->price,    o->objective, o->input,
-                         o->output, o->made,  o->identity, o->cost_error};
+  char *const texts[] = {o->html,     o->rate,       o->duration,  o->slo,   o->assume, o->json,
+                         o->state,    o->price,      o->objective, o->input, o->output, o->made,
+                         o->identity, o->cost_error, o->growth,    o->peak,  o->window};
   for (gsize i = 0; i < G_N_ELEMENTS(texts); i++)
     g_free(texts[i]);
   for (gsize i = 0; i < G_N_ELEMENTS(o->labels); i++)

@@ -391,6 +391,12 @@
     }
   }
 
+  function demand(d) {
+    const rows = [["mean rate", count(d.mean_rate) + " sessions/s"], ["growth", "× " + count(d.growth)], ["peak over the mean", "× " + count(d.peak)], ["to be served", count(d.rate) + " sessions/s"], ["the first layout lasts until growth", "× " + count(d.lasts_until_growth)]];
+    if (d.worst_window) rows.push(["the worst stretch of the trace", `${seconds(d.worst_window.seconds)} from ${count(d.worst_window.from_s)} s on, by tokens; sessions start ${count(d.worst_window.session_starts)} times as often`]);
+    table(card(grid(), "Demand", "The peak is held for as long as a run lasts, which is safe for a stretch that ends.", true), [["", ""], ["", "t"]], rows);
+  }
+
   function planPage(plan) {
     const q = plan.question, finals = plan.finals, w = plan.what_if;
     const many = new Set(plan.layouts.map((l) => l.node)).size > 1;
@@ -413,8 +419,9 @@
       const v = card(grid(), "What would change the answer", null, true);
       table(v, [["if"], ["rate /s", "n"], ["GPUs", "n"], ["runner-up /s", "n"], ["", ""]], w.changes.map((x) => [x.change + (x.change.startsWith("step costs") ? ` ${share(w.cost_error)}` : ""), count(x.rate), count(x.gpus), count(x.runner_up_rate), x.flips ? add(null, "span", {class: "bad"}, "the ranking flips") : ""]));
       add(v, "p", {class: w.flips ? "bad" : "soft"}, w.flips ? "The ranking of the first two flips under one of these changes." : "The first stays ahead of the second under each of these changes.");
-      for (const [key, name] of [["survive_loss", "One GPU lost"], ["worst_window", "The worst stretch of the trace"], ["growth", "Growth"]])
-        if (plan[key]) facts(grid(), name, plan[key]);
+      if (f.after_loss)
+        table(card(grid(), "One GPU lost", "The rates of this plan are those of what goes on after the loss of one GPU; whole: coarse.", true), [["layout"], ["what goes on"], ["/s after the loss", "n"], ["/s whole", "n"]], finals.map((x) => [planName(x, many), x.after_loss, count(x.rate), count(x.healthy_rate)]));
+      if (plan.demand) demand(plan.demand);
     }
     section("Pareto front");
     front(plan, many);

@@ -156,6 +156,17 @@ token_limit(const oct_slo *slo) {
   return limit;
 }
 
+/* A token of a prompt, in steps full of prompts. Domains of one step wait for each other, and their
+ * prompts seldom come together: something between one domain's and all of them at once. */
+static double
+prompt_token_seconds(const priced *p, guint32 prompt) {
+  oct_step_shape shape;
+  guint32 together = (guint32)(sqrt(p->domains) + 0.5);
+  double tokens =
+      prefill_shape(p, prompt, p->setup->engine.max_num_batched_tokens, together, &shape);
+  return priced_seconds(p, &shape) / tokens;
+}
+
 static double
 guess_rate(const priced *p, const oct_slo *slo) {
   const oct_plan_workload *w = p->workload;
@@ -167,18 +178,19 @@ guess_rate(const priced *p, const oct_slo *slo) {
   double held = w->mean_input + w->mean_output / 2;
   if (p->setup->has_ledger && p->setup->ledger.cache_tokens > 0)
     most = MIN(most, (double)p->setup->ledger.cache_tokens * p->domains / held / p->stages);
+  const guint32 prompt = MAX(prompt_tokens(p), 1);
+  /* Nor do prompts fill the stages of a pipeline one behind the other without gaps. */
+  const double prefill_s = prompt * prompt_token_seconds(p, prompt) / sqrt(p->stages);
   double batch = MAX(1, floor(most)), step_s;
   for (;; batch = floor(batch * 0.8)) {
     decode_shape(p, (guint32)batch, w->decode_context, &shape);
     step_s = priced_seconds(p, &shape) + host_s;
-    if (step_s <= limit || batch <= 1)
+    /* For each output token of all that run a share of a prompt comes between its gaps. */
+    double gap_s = step_s + prefill_s * batch * p->stages / w->mean_output;
+    if (gap_s <= limit || batch <= 1)
       break;
   }
-  double request_s = w->mean_output * step_s / (batch * p->stages);
-  guint32 prompt = MAX(prompt_tokens(p), 1);
-  double tokens =
-      prefill_shape(p, prompt, p->setup->engine.max_num_batched_tokens, p->domains, &shape);
-  request_s += prompt * priced_seconds(p, &shape) / tokens / p->stages;
+  double request_s = w->mean_output * step_s / (batch * p->stages) + prefill_s;
   return p->setup->options.n_replicas / (request_s * w->requests_per_start);
 }
 

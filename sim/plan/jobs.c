@@ -72,8 +72,10 @@ job_key(const oct_plan_race *race, const oct_plan_job *job) {
   return g_strdup_printf("%s on %s: %s|tokens %u seqs %u|seed %u|%s|%s|from %.9g by %.4g to %.9g",
                          o->model, o->node != NULL ? o->node : "mock", l->label,
                          o->engine.max_num_batched_tokens, o->engine.max_num_seqs, job->seed,
-                         job->full ? "full" : "coarse", job->change.name, job->guess, job->widen,
-                         job->least);
+                         job->healthy ? "healthy"
+                         : job->full  ? "full"
+                                      : "coarse",
+                         job->change.name, job->guess, job->widen, job->least);
 }
 
 /* ---------------------------------------------------------------- in the child */
@@ -104,7 +106,7 @@ run_search(void *user, guint index, GError **error) {
   const oct_plan_layout *l = &g_array_index(race->layouts, oct_plan_layout, job->layout);
   const guint64 total = race->workload.n_total;
   oct_replay_config config = *o->base;
-  config.setup = l->options;
+  config.setup = job->healthy ? l->options : l->run;
   config.setup.seed = o->base->setup.seed + job->seed;
   config.setup.cost_scale = job->change.cost_scale;
   config.rows.output_scale = job->change.output_scale;

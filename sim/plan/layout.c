@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "engine/base/assert.h"
+#include "engine/sched/replan.h"
 
 /* Without a node (mock) there are so many devices. */
 #define MOCK_DEVICES 8
@@ -20,13 +21,14 @@ oct_plan_layout_clear(gpointer layout) {
   oct_plan_layout *l = layout;
   g_clear_pointer(&l->label, g_free);
   g_clear_pointer(&l->why, g_free);
+  g_clear_pointer(&l->after_loss, g_free);
 }
 
 /* ---------------------------------------------------------------- one layout */
 
 static char *
-label_of(const oct_plan_layout *l, const oct_plan_variant *variant) {
-  const oct_parallel *p = &l->options.engine.instance.parallel;
+label_of(const oct_setup_options *options, const char *knobs) {
+  const oct_parallel *p = &options->engine.instance.parallel;
   GString *text = g_string_new(NULL);
   g_string_append_printf(text, "TP%u", p->tensor);
   if (p->pipeline > 1)
@@ -37,9 +39,9 @@ label_of(const oct_plan_layout *l, const oct_plan_variant *variant) {
     g_string_append(text, " EP");
   if (p->decode_context > 1)
     g_string_append_printf(text, " DCP%u", p->decode_context);
-  g_string_append_printf(text, " x%u", l->options.n_replicas);
-  if (*variant->label != '\0')
-    g_string_append_printf(text, ", %s", variant->label);
+  g_string_append_printf(text, " x%u", options->n_replicas);
+  if (*knobs != '\0')
+    g_string_append_printf(text, ", %s", knobs);
   return g_string_free(text, FALSE);
 }
 
@@ -48,40 +50,6 @@ static char *
 first_line(const char *text) {
   return g_strndup(text, strcspn(text, "\n"));
 }
-
-/* FALSE when it is illegal. */
-static gboolean
-add_layout(const oct_plan_variant *variant, guint number, const oct_parallel *parallel,
-           guint32 replicas, const oct_slo *slo, const oct_plan_workload *workload,
-           GArray *layouts) {
-  oct_plan_layout l = {.variant = number, .options = variant->options};
-  g_autoptr(GError) why = NULL;
-  oct_setup setup;
-  l.options.engine.instance.parallel = *parallel;
-  l.options.n_replicas = replicas;
-  l.gpus = oct_parallel_world(parallel) * replicas;
-  l.label = label_of(&l, variant);
-  l.fate = OCT_PLAN_FATE_OUTPACED;
-  if (!oct_setup_make(&l.options, &setup, &why)) {
-    l.fate = OCT_PLAN_FATE_ILLEGAL;
-    l.why = first_line(why->message);
-  } else {
-    l.options.engine.max_num_seqs = setup.engine.max_num_seqs;
-    l.options.engine.max_num_batched_tokens = setup.engine.max_num_batched_tokens;
-    if (!oct_plan_bound_of(&setup, slo, workload, &l.bound, &why)) {
-      l.fate = OCT_PLAN_FATE_ILLEGAL;
-      l.why = first_line(why->message);
-    } else if (l.bound.misses) {
-      l.fate = OCT_PLAN_FATE_BOUNDED;
-      l.why = g_strdup(l.bound.why);
-    }
-    oct_setup_clear(&setup);
-  }
-  g_array_append_val(layouts, l);
-  return l.fate != OCT_PLAN_FATE_ILLEGAL;
-}
-
-/* ---------------------------------------------------------------- all of them */
 
 typedef struct space {
   const oct_plan_variant *variant;
@@ -92,6 +60,94 @@ typedef struct space {
   const oct_plan_workload *workload;
   GArray *layouts;
 } space;
+
+/* What goes on of the layout, whose setup is given, when one of its GPUs is lost: there are no
+ * spare ones beside it. */
+static gboolean
+lose_one(const oct_setup *setup, oct_setup_options *run, GError **error) {
+  oct_node_shape node;
+  oct_replan plan;
+  if (run->n_replicas > 1) {
+    run->n_replicas--;
+    return TRUE;
+  }
+  if (setup->profile == NULL) {
+    g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION,
+                "no node is known on which the only replica could go on");
+    return FALSE;
+  }
+  const guint32 ranks = oct_parallel_world(&run->engine.instance.parallel) - 1;
+  if (ranks == 0) {
+    g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION, "it has no other");
+    return FALSE;
+  }
+  oct_setup_node_shape(setup->profile, &node);
+  node.taken[setup->devices[0]] = TRUE;
+  oct_ledger_config config = setup->ledger.config;
+  config.max_model_len = run->engine.max_model_len;
+  if (!oct_replan_make(&config, &node, ranks, &plan, error))
+    return FALSE;
+  run->engine.instance.parallel = plan.parallel;
+  return TRUE;
+}
+
+/* Bounds of what is simulated: `setup` is its own. */
+static void
+bound_layout(const space *s, const oct_setup *setup, oct_plan_layout *l) {
+  g_autoptr(GError) why = NULL;
+  if (!oct_plan_bound_of(setup, s->slo, s->workload, &l->bound, &why)) {
+    l->fate = OCT_PLAN_FATE_ILLEGAL;
+    l->why = first_line(why->message);
+  } else if (l->bound.misses) {
+    l->fate = OCT_PLAN_FATE_BOUNDED;
+    l->why = g_strdup(l->bound.why);
+  }
+}
+
+static void
+bound_after_loss(const space *s, const oct_setup *whole, oct_plan_layout *l) {
+  g_autoptr(GError) why = NULL;
+  oct_setup setup;
+  if (!lose_one(whole, &l->run, &why) || !oct_setup_make(&l->run, &setup, &why)) {
+    g_autofree char *line = first_line(why->message);
+    l->fate = OCT_PLAN_FATE_BOUNDED;
+    l->why = g_strdup_printf("with one GPU lost nothing goes on: %s", line);
+    return;
+  }
+  l->after_loss = label_of(&l->run, "");
+  bound_layout(s, &setup, l);
+  oct_setup_clear(&setup);
+}
+
+/* FALSE when it is illegal. */
+static gboolean
+add_layout(const space *s, const oct_parallel *parallel, guint32 replicas) {
+  oct_plan_layout l = {.variant = s->number, .options = s->variant->options};
+  g_autoptr(GError) why = NULL;
+  oct_setup setup;
+  l.options.engine.instance.parallel = *parallel;
+  l.options.n_replicas = replicas;
+  l.gpus = oct_parallel_world(parallel) * replicas;
+  l.label = label_of(&l.options, s->variant->label);
+  l.fate = OCT_PLAN_FATE_OUTPACED;
+  if (!oct_setup_make(&l.options, &setup, &why)) {
+    l.fate = OCT_PLAN_FATE_ILLEGAL;
+    l.why = first_line(why->message);
+  } else {
+    l.options.engine.max_num_seqs = setup.engine.max_num_seqs;
+    l.options.engine.max_num_batched_tokens = setup.engine.max_num_batched_tokens;
+    l.run = l.options;
+    if (s->variant->survive_loss)
+      bound_after_loss(s, &setup, &l);
+    else
+      bound_layout(s, &setup, &l);
+    oct_setup_clear(&setup);
+  }
+  g_array_append_val(s->layouts, l);
+  return l.fate != OCT_PLAN_FATE_ILLEGAL;
+}
+
+/* ---------------------------------------------------------------- all of them */
 
 static gboolean
 is_wanted(guint32 fixed, guint32 size) {
@@ -105,7 +161,7 @@ add_replicas(const space *s, const oct_parallel *p) {
   /* What one replica may not, several may not either. */
   for (guint32 n = 1; legal && n <= most && n <= 64; n++)
     if (is_wanted(fixed, n))
-      legal = add_layout(s->variant, s->number, p, n, s->slo, s->workload, s->layouts);
+      legal = add_layout(s, p, n);
 }
 
 static void

@@ -24,6 +24,8 @@ const char *oct_plan_fate_name(oct_plan_fate fate); /* static */
 typedef struct oct_plan_layout {
   guint variant;             /* of the knobs */
   oct_setup_options options; /* of the variant, with the layout filled in; strings borrowed */
+  oct_setup_options run;     /* what is simulated: that, or what of it goes on after a loss */
+  char *after_loss;          /* its label; owned, NULL = nothing is lost */
   guint32 gpus;              /* of all replicas */
   char *label;               /* "TP4 PP2 x1, kv-cache-dtype fp8"; owned */
   oct_plan_fate fate;
@@ -34,6 +36,9 @@ typedef struct oct_plan_layout {
 typedef struct oct_plan_variant {
   oct_setup_options options; /* a parallel size above 1, EP, replicas above 1: only that is tried */
   const char *label;         /* of its knobs, "" = only one */
+  /* Rates are those with one GPU lost, for good: one replica less, or of a single replica the
+   * layout that the engine reopens with on the GPUs that are left (engine/sched/replan.h). */
+  gboolean survive_loss;
 } oct_plan_variant;
 
 /* Appends the layouts of one variant on at most `gpus_max` GPUs (0 = all of the node) to an array

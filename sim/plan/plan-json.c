@@ -84,9 +84,21 @@ token_price(const oct_plan_race *race, const oct_plan_final *f, guint32 nodes,
   const oct_plan_layout *l = layout_at(race, f->layout);
   if (o->gpu_hour_prices == NULL || nodes == 0)
     return NAN;
-  double used = o->wanted > 0 ? o->wanted / f->rate.mean : nodes;
+  /* GPUs for a peak are paid for all day, tokens come at the mean. */
+  double mean = race->demand.rate > 0 ? race->demand.mean_rate * race->demand.growth : o->wanted;
+  double used = mean > 0 ? mean / f->rate.mean : nodes;
   double hourly = o->gpu_hour_prices[l->variant] * l->gpus * nodes;
   return hourly / 3600 / (tokens_per_s * used) * 1e6;
+}
+
+/* Nodes that serve what is wanted. Where a loss is to be survived, of all nodes one has it. */
+static guint32
+nodes_of(const oct_plan_race *race, const oct_plan_final *f) {
+  const oct_plan_options *o = race->options;
+  if (!(f->healthy > 0) || !(o->wanted > 0))
+    return oct_plan_nodes(o, f->rate.mean);
+  double others = ceil((o->wanted - f->rate.mean) / f->healthy);
+  return others < o->nodes_max ? 1 + (guint32)MAX(0, others) : 0;
 }
 
 static json_t *
@@ -94,7 +106,7 @@ final_json(const oct_plan_race *race, const oct_plan_final *f) {
   static const char *const means[] = {"ttft_p50_s", "ttft_p99_s",          "tpot_p50_s",
                                       "tpot_p99_s", "output_tokens_per_s", "prefix_hit_share"};
   const oct_plan_layout *l = layout_at(race, f->layout);
-  const guint32 nodes = oct_plan_nodes(race->options, f->rate.mean);
+  const guint32 nodes = nodes_of(race, f);
   json_t *seeds = json_array();
   json_int_t least = G_MAXINT64;
   gboolean short_warmup = FALSE;
@@ -115,6 +127,8 @@ final_json(const oct_plan_race *race, const oct_plan_final *f) {
                 "p99_thin", least < OCT_PLAN_P99_REQUESTS, "warmup_short", short_warmup);
   for (gsize i = 0; i < G_N_ELEMENTS(means); i++)
     json_object_set_new(out, means[i], oct_json_real(sums[i]));
+  json_object_set_new(out, "after_loss", oct_json_text(l->after_loss));
+  json_object_set_new(out, "healthy_rate", oct_json_real(f->healthy));
   json_object_set_new(out, "rate_per_gpu", json_real(f->rate.mean / l->gpus));
   json_object_set_new(out, "price_per_million_tokens",
                       oct_json_real(token_price(race, f, nodes, sums[4])));
@@ -208,6 +222,18 @@ method_json(const oct_plan_race *race) {
                    !race->workload.generated, "runs", (json_int_t)race->probes);
 }
 
+/* With how long the first final lasts: up to which multiple of the mean rate. */
+static json_t *
+demand_json(const oct_plan_race *race, const oct_plan_final *finals, guint n) {
+  const oct_plan_demand *d = &race->demand;
+  json_t *out = oct_plan_demand_json(d);
+  double serves = n > 0 ? finals[0].rate.mean * nodes_of(race, &finals[0]) : NAN;
+  if (n > 0 && finals[0].healthy > 0 && nodes_of(race, &finals[0]) > 0)
+    serves = finals[0].rate.mean + finals[0].healthy * (nodes_of(race, &finals[0]) - 1.0);
+  json_object_set_new(out, "lasts_until_growth", oct_json_real(serves / (d->mean_rate * d->peak)));
+  return out;
+}
+
 json_t *
 oct_plan_json(const oct_plan_race *race, const oct_plan_final *finals, guint n_finals,
               const oct_plan_whatifs *whatifs) {
@@ -218,9 +244,12 @@ oct_plan_json(const oct_plan_race *race, const oct_plan_final *finals, guint n_f
     json_array_append_new(list, final_json(race, &finals[i]));
   g_autofree char *command =
       n_finals > 0 ? oct_plan_serve_command(layout_at(race, finals[0].layout)) : NULL;
-  return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "schema", OCT_PLAN_SCHEMA,
-                   "octet", PACKAGE_VERSION, "question", question_json(race), "method",
-                   method_json(race), "finals", list, "what_if",
+  json_t *demand = race->demand.rate > 0 && oct_plan_asks_more(&race->options->asked)
+                       ? demand_json(race, finals, n_finals)
+                       : json_null();
+  return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "schema", OCT_PLAN_SCHEMA,
+                   "octet", PACKAGE_VERSION, "question", question_json(race), "demand", demand,
+                   "method", method_json(race), "finals", list, "what_if",
                    whatifs_json(race, finals, n_finals, whatifs), "pareto", front_json(race),
                    "serve", oct_json_text(command), "layouts", layouts);
 }

@@ -13,6 +13,7 @@ typedef struct oct_plan_final {
   guint layout;
   json_t *searches[OCT_PLAN_SEEDS_MAX]; /* borrowed from the state */
   oct_plan_estimate rate;
+  double healthy; /* its coarse rate without a loss; NAN = no loss is asked for */
   double score;
 } oct_plan_final;
 

@@ -87,10 +87,10 @@ is_in_the_race(const oct_plan_race *race, oct_plan_layout *l, double bar) {
 
 /* ---------------------------------------------------------------- coarse */
 
-#define COARSE_WIDEN 1.3
+#define COARSE_WIDEN 1.15
 #define FULL_WIDEN   1.05 /* of the first stream: from the coarse rate */
 #define NEXT_WIDEN   1.02 /* of the others: from the first's */
-#define CHANGE_WIDEN 1.1
+#define CHANGE_WIDEN 1.06
 
 /* The least rate of a layout that is worth the bar: its score never falls when the rate rises. */
 static double
@@ -184,17 +184,29 @@ by_final_score(const void *a, const void *b) {
   return (x->layout > y->layout) - (x->layout < y->layout);
 }
 
-/* Searches of finals on streams `from` … `to` - 1. */
+/* Where a final's search on stream k begins: its rate on the first stream, times what the best
+ * final (whose streams are searched before) made of k. Streams that are easy are so for all
+ * layouts. */
+static double
+stream_guess(const oct_plan_final *finals, guint f, guint k) {
+  double rate = json_number_value(json_object_get(finals[f].searches[0], "rate"));
+  if (f == 0 || !(rate > 0))
+    return rate;
+  double first = json_number_value(json_object_get(finals[0].searches[0], "rate"));
+  double there = json_number_value(json_object_get(finals[0].searches[k], "rate"));
+  return first > 0 && there > 0 ? rate * there / first : rate;
+}
+
+/* Searches of finals `first` … `last` - 1 on streams `from` … `to` - 1. */
 static gboolean
-run_streams(oct_plan_race *race, oct_plan_final *finals, guint n, guint from, guint to,
-            GError **error) {
+run_streams(oct_plan_race *race, oct_plan_final *finals, guint first, guint last, guint from,
+            guint to, GError **error) {
   oct_plan_job jobs[OCT_PLAN_FINALS * OCT_PLAN_SEEDS_MAX];
   json_t *found[G_N_ELEMENTS(jobs)];
   guint n_jobs = 0;
-  for (guint f = 0; f < n; f++)
+  for (guint f = first; f < last; f++)
     for (guint k = from; k < to; k++) {
-      const json_t *first = from > 0 ? finals[f].searches[0] : NULL;
-      double rate = json_number_value(json_object_get(first, "rate"));
+      double rate = from > 0 ? stream_guess(finals, f, k) : 0;
       gboolean known = rate > 0;
       jobs[n_jobs++] = (oct_plan_job){.layout = finals[f].layout,
                                       .seed = k,
@@ -206,7 +218,7 @@ run_streams(oct_plan_race *race, oct_plan_final *finals, guint n, guint from, gu
   if (n_jobs > 0 && !oct_plan_run_jobs(race, "final", jobs, n_jobs, found, error))
     return FALSE;
   for (guint i = 0; i < n_jobs; i++)
-    finals[i / (to - from)].searches[from + i % (to - from)] = found[i];
+    finals[first + i / (to - from)].searches[from + i % (to - from)] = found[i];
   return TRUE;
 }
 
@@ -214,8 +226,11 @@ static gboolean
 run_finals(oct_plan_race *race, oct_plan_final *finals, guint n, GError **error) {
   const guint seeds = race->workload.generated ? race->options->seeds : 1;
   oct_assert(seeds >= 1 && seeds <= OCT_PLAN_SEEDS_MAX);
-  if (!run_streams(race, finals, n, 0, 1, error) ||
-      (seeds > 1 && !run_streams(race, finals, n, 1, seeds, error)))
+  if (!run_streams(race, finals, 0, n, 0, 1, error))
+    return FALSE;
+  if (seeds > 1 && n > 0 &&
+      (!run_streams(race, finals, 0, 1, 1, seeds, error) ||
+       !run_streams(race, finals, 1, n, 1, seeds, error)))
     return FALSE;
   for (guint f = 0; f < n; f++) {
     oct_plan_layout *l = layout_at(race, finals[f].layout);
@@ -227,6 +242,32 @@ run_finals(oct_plan_race *race, oct_plan_final *finals, guint n, GError **error)
     l->fate = OCT_PLAN_FATE_FINALIST;
   }
   qsort(finals, n, sizeof *finals, by_final_score);
+  return TRUE;
+}
+
+/* ---------------------------------------------------------------- without the loss */
+
+/* Coarse: rates so far are those with one GPU lost. */
+static gboolean
+run_healthy(oct_plan_race *race, oct_plan_final *finals, guint n, GError **error) {
+  oct_plan_job jobs[OCT_PLAN_FINALS];
+  json_t *found[OCT_PLAN_FINALS];
+  for (guint f = 0; f < n; f++) {
+    const oct_plan_layout *l = layout_at(race, finals[f].layout);
+    const double n_left = l->run.n_replicas, n_all = l->options.n_replicas;
+    finals[f].healthy = NAN;
+    jobs[f] = (oct_plan_job){.layout = finals[f].layout,
+                             .healthy = TRUE,
+                             .guess = race->coarse[finals[f].layout] * n_all / n_left,
+                             .widen = COARSE_WIDEN,
+                             .change = {.name = ""}};
+  }
+  if (n == 0 || layout_at(race, finals[0].layout)->after_loss == NULL)
+    return TRUE;
+  if (!oct_plan_run_jobs(race, "without the loss", jobs, n, found, error))
+    return FALSE;
+  for (guint f = 0; f < n; f++)
+    finals[f].healthy = json_number_value(json_object_get(found[f], "rate"));
   return TRUE;
 }
 
@@ -247,10 +288,13 @@ list_changes(const oct_plan_race *race, oct_plan_change changes[OCT_PLAN_CHANGES
   return n;
 }
 
+/* Where its search begins. A step that costs more also leaves less of the limit on the gaps;
+ * prompts do not grow with outputs. */
 static double
 changed_guess(double rate, const oct_plan_change *change) {
-  rate /= change->cost_scale > 0 ? change->cost_scale : 1;
-  return rate / (change->output_scale > 0 ? change->output_scale : 1);
+  if (change->cost_scale > 0)
+    rate /= pow(change->cost_scale, 1.5);
+  return change->output_scale > 0 ? rate / sqrt(change->output_scale) : rate;
 }
 
 /* The first finals again, coarse: what a change does to the coarse rate it does to the full one. */
@@ -294,28 +338,43 @@ make_layouts(oct_plan_race *race, GError **error) {
   return TRUE;
 }
 
+/* What is wanted, when it is not said but follows from the trace. */
+static gboolean
+settle_demand(oct_plan_race *race, oct_plan_options *options, GError **error) {
+  if (!oct_plan_demand_find(&options->asked, &options->base->rows, &race->workload, &race->demand,
+                            error))
+    return FALSE;
+  if (race->demand.rate > 0)
+    options->wanted = race->demand.rate;
+  return TRUE;
+}
+
 static json_t *
-make(oct_plan_race *race, GError **error) {
+make(oct_plan_race *race, oct_plan_options *options, GError **error) {
   oct_plan_final finals[OCT_PLAN_FINALS];
   oct_plan_whatifs whatifs = {0};
   if (!oct_plan_workload_read(&race->options->base->rows, race->options->endless, &race->workload,
                               error) ||
-      !make_layouts(race, error) || !oct_plan_open_state(race, error) || !race_coarse(race, error))
+      !settle_demand(race, options, error) || !make_layouts(race, error) ||
+      !oct_plan_open_state(race, error) || !race_coarse(race, error))
     return NULL;
   guint n = pick_finals(race, finals);
-  if (!run_finals(race, finals, n, error) || !run_changes(race, finals, n, &whatifs, error))
+  if (!run_finals(race, finals, n, error) || !run_healthy(race, finals, n, error) ||
+      !run_changes(race, finals, n, &whatifs, error))
     return NULL;
   return oct_plan_json(race, finals, n, &whatifs);
 }
 
 json_t *
 oct_plan_make(const oct_plan_options *options, GError **error) {
-  oct_assert(options->goal != OCT_PLAN_GOAL_GPUS || options->wanted > 0);
+  oct_assert(options->goal != OCT_PLAN_GOAL_GPUS || options->wanted > 0 ||
+             oct_plan_asks_more(&options->asked));
   oct_assert(options->nodes_max >= 1 && options->parallel >= 1);
-  oct_plan_race race = {.options = options,
+  oct_plan_options settled = *options;
+  oct_plan_race race = {.options = &settled,
                         .layouts = g_array_new(FALSE, TRUE, sizeof(oct_plan_layout))};
   g_array_set_clear_func(race.layouts, oct_plan_layout_clear);
-  json_t *plan = make(&race, error);
+  json_t *plan = make(&race, &settled, error);
   json_decref(race.state);
   g_free(race.coarse);
   g_free(race.coarse_at);

@@ -19,6 +19,7 @@
 
 #include <jansson.h>
 
+#include "sim/plan/demand.h"
 #include "sim/plan/layout.h"
 #include "sim/replay/replay.h"
 
@@ -49,7 +50,9 @@ typedef struct oct_plan_options {
   const oct_plan_variant *variants;
   const double *gpu_hour_prices; /* [n_variants]; NULL = none */
   oct_plan_goal goal;
-  double wanted;       /* session starts per second; 0 = as many as can be */
+  double wanted; /* session starts per second; 0 = as many as can be; of `asked` when that
+                    asks more than a rate */
+  oct_plan_asked asked;
   guint32 gpus_max;    /* of a node; 0 = all */
   guint32 nodes_max;   /* alike, behind a router; 1 and more */
   double full_seconds; /* horizon of finals; a trace with an end has its own */

@@ -4,6 +4,7 @@
 #define OCT_SIM_PLAN_RACE_H
 
 #include "sim/plan/plan.h"
+#include "sim/plan/demand.h"
 #include "sim/plan/score.h"
 
 /* What was changed in a what-if; the plain one changes nothing. */
@@ -17,12 +18,14 @@ typedef struct oct_plan_job {
   guint layout; /* index */
   guint seed;   /* 0 … seeds - 1 */
   gboolean full;
+  gboolean healthy; /* the layout itself, also where others run what is left after a loss */
   double guess, least, widen; /* as in oct_plan_search_options */
   oct_plan_change change;
 } oct_plan_job;
 
 typedef struct oct_plan_race {
   const oct_plan_options *options;
+  oct_plan_demand demand;
   oct_plan_workload workload;
   GArray *layouts;    /* oct_plan_layout */
   double *coarse;     /* [layouts]: rate of the coarse search, NAN = none; owned */

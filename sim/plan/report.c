@@ -59,6 +59,49 @@ print_question(FILE *out, const json_t *plan) {
   oct_report_print_wrapped(out, "traffic", text->str);
 }
 
+/* How much is to be served, and why so much. */
+static void
+print_demand(FILE *out, const json_t *plan) {
+  const json_t *d = json_object_get(plan, "demand"), *w = json_object_get(d, "worst_window");
+  if (!json_is_object(d))
+    return;
+  g_autoptr(GString) text = g_string_new(NULL);
+  g_string_printf(text, "%s sessions/s in the mean", rate_text(oct_report_number(d, "mean_rate")));
+  if (oct_report_number(d, "growth") != 1)
+    g_string_append_printf(text, ", growing %s times", rate_text(oct_report_number(d, "growth")));
+  if (oct_report_number(d, "peak") != 1)
+    g_string_append_printf(text, ", %s times at the peak", rate_text(oct_report_number(d, "peak")));
+  if (json_is_object(w))
+    g_string_append_printf(text,
+                           " (tokens of the worst %s, from %s s on; sessions start %s times "
+                           "as often)",
+                           oct_report_seconds(oct_report_number(w, "seconds")),
+                           oct_report_count(floor(oct_report_number(w, "from_s"))),
+                           rate_text(oct_report_number(w, "session_starts")));
+  g_string_append_printf(text, ": %s sessions/s are to be served",
+                         rate_text(oct_report_number(d, "rate")));
+  if (isfinite(oct_report_number(d, "lasts_until_growth")))
+    g_string_append_printf(text, "; the first layout lasts until growth %s",
+                           rate_text(oct_report_number(d, "lasts_until_growth")));
+  oct_report_print_wrapped(out, "demand", text->str);
+}
+
+/* What is left after a loss, of each final. */
+static void
+print_loss(FILE *out, const json_t *finals) {
+  gsize i;
+  const json_t *f;
+  json_array_foreach(finals, i, f) {
+    if (!json_is_string(json_object_get(f, "after_loss")))
+      return;
+    g_autofree char *text = g_strdup_printf(
+        "%s: rates are those of %s, with one GPU lost; whole it serves %s/s (coarse)",
+        text_at(f, "label"), text_at(f, "after_loss"),
+        rate_text(oct_report_number(f, "healthy_rate")));
+    oct_report_print_wrapped(out, i == 0 ? "loss" : "", text);
+  }
+}
+
 static void
 print_method(FILE *out, const json_t *plan) {
   const json_t *m = json_object_get(plan, "method");
@@ -215,6 +258,7 @@ void
 oct_plan_print(FILE *out, const json_t *plan, gboolean all) {
   const json_t *finals = json_object_get(plan, "finals"), *best = json_array_get(finals, 0);
   print_question(out, plan);
+  print_demand(out, plan);
   print_method(out, plan);
   if (best == NULL) {
     fputs("\nNo layout serves this under these objectives.\n", out);
@@ -222,6 +266,7 @@ oct_plan_print(FILE *out, const json_t *plan, gboolean all) {
     return;
   }
   print_finals(out, finals, oct_report_at(best, "price_per_million_tokens") != NULL);
+  print_loss(out, finals);
   print_whatifs(out, plan);
   print_front(out, json_object_get(plan, "pareto"));
   print_layouts(out, json_object_get(plan, "layouts"), all);

@@ -151,6 +151,80 @@ test_command(void) {
                   "octet serve llama-3.1-8b --tensor-parallel-size 4 --kv-cache-dtype fp8");
 }
 
+static double
+at(const json_t *plan, const char *object, const char *name) {
+  return json_number_value(json_object_get(json_object_get(plan, object), name));
+}
+
+/* A rate that follows: the mean, grown, at the peak. */
+static void
+test_demand(void) {
+  bed b;
+  bed_init(&b);
+  b.plan.goal = OCT_PLAN_GOAL_GPUS;
+  b.plan.asked = (oct_plan_asked){.rate = 20, .growth = 1.5, .peak = 1.2};
+  json_t *plan = make(&b);
+  g_assert_cmpfloat_with_epsilon(at(plan, "demand", "rate"), 36, 1e-9);
+  g_assert_cmpfloat_with_epsilon(at(plan, "question", "wanted_rate"), 36, 1e-9);
+  g_assert_cmpstr(best_of(plan), ==, "TP1 x1");
+  const json_t *first = json_array_get(json_object_get(plan, "finals"), 0);
+  double rate = json_number_value(json_object_get(first, "rate"));
+  g_assert_cmpfloat_with_epsilon(at(plan, "demand", "lasts_until_growth"), rate / 24, 1e-9);
+  json_decref(plan);
+  /* Grown three times it takes the second server. */
+  b.plan.asked.growth = 4;
+  plan = make(&b);
+  g_assert_cmpstr(best_of(plan), ==, "TP1 x2");
+  json_decref(plan);
+}
+
+/* Without a rate the trace's own is meant. */
+static void
+test_own_rate(void) {
+  bed b;
+  bed_init(&b);
+  b.base.rows.path = "gen:chat-150,rate=30,input=1,output=1";
+  b.plan.goal = OCT_PLAN_GOAL_GPUS;
+  b.plan.asked = (oct_plan_asked){.growth = 2};
+  json_t *plan = make(&b);
+  g_assert_cmpfloat_with_epsilon(at(plan, "demand", "mean_rate"), 30, 1e-9);
+  g_assert_cmpfloat_with_epsilon(at(plan, "demand", "rate"), 60, 1e-9);
+  json_decref(plan);
+}
+
+/* One of two servers lost: the other's rate; of one server nothing is left. */
+static void
+test_loss(void) {
+  bed b;
+  bed_init(&b);
+  json_t *whole = make(&b);
+  b.variant.survive_loss = TRUE;
+  json_t *plan = make(&b);
+  const json_t *finals = json_object_get(plan, "finals"), *first = json_array_get(finals, 0);
+  g_assert_cmpstr(best_of(plan), ==, "TP1 x2");
+  g_assert_cmpstr(json_string_value(json_object_get(first, "after_loss")), ==, "TP1 x1");
+  g_assert_cmpuint(json_array_size(finals), ==, 1);
+  double lost = json_number_value(json_object_get(first, "rate"));
+  double healthy = json_number_value(json_object_get(first, "healthy_rate"));
+  const json_t *l;
+  gsize i;
+  double one = 0, two = 0;
+  json_array_foreach(json_object_get(whole, "finals"), i, l) {
+    const char *label = json_string_value(json_object_get(l, "label"));
+    *(strcmp(label, "TP1 x1") == 0 ? &one : &two) = json_number_value(json_object_get(l, "rate"));
+  }
+  g_assert_cmpfloat_with_epsilon(lost, one, 0.06 * one);
+  g_assert_cmpfloat_with_epsilon(healthy, two, 0.1 * two);
+  json_array_foreach(json_object_get(plan, "layouts"), i, l) {
+    if (strcmp(json_string_value(json_object_get(l, "label")), "TP1 x1") == 0) {
+      g_assert_cmpstr(json_string_value(json_object_get(l, "fate")), ==, "bounded");
+      g_assert_nonnull(strstr(json_string_value(json_object_get(l, "why")), "one GPU lost"));
+    }
+  }
+  json_decref(plan);
+  json_decref(whole);
+}
+
 int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
@@ -159,5 +233,8 @@ main(int argc, char **argv) {
   g_test_add_func("/plan/plan/children-change-no-answer", test_children);
   g_test_add_func("/plan/plan/resumed-equals-uninterrupted", test_resume);
   g_test_add_func("/plan/plan/one-command-line", test_command);
+  g_test_add_func("/plan/plan/growth-and-peak-multiply-the-rate", test_demand);
+  g_test_add_func("/plan/plan/growth-of-a-trace-is-of-its-own-rate", test_own_rate);
+  g_test_add_func("/plan/plan/a-loss-leaves-the-other-servers", test_loss);
   return g_test_run();
 }
