@@ -179,17 +179,18 @@ run_tests(const compared *c) {
 
 static const struct {
   const char *name, *path;
+  gboolean needs_slo; /* means nothing without objectives */
 } figures[] = {
-    {"requests/s", "throughput.requests_per_s"},
-    {"good requests/s", "throughput.good_requests_per_s"},
-    {"output tokens/s", "throughput.output_tokens_per_s"},
-    {"within every limit", "slo.attainment"},
-    {"refused as busy", "requests.busy"},
-    {"preemptions", "scheduler.preemptions"},
-    {"sequences a step", "steps.sequences.mean"},
-    {"step mean s", "steps.time.mean"},
-    {"KV pages used", "use.kv_used.mean"},
-    {"prefix hits", "scheduler.prefix_hit_share"},
+    {"requests/s", "throughput.requests_per_s", FALSE},
+    {"good requests/s", "throughput.good_requests_per_s", TRUE},
+    {"output tokens/s", "throughput.output_tokens_per_s", FALSE},
+    {"within every limit", "slo.attainment", TRUE},
+    {"refused as busy", "requests.busy", FALSE},
+    {"preemptions", "scheduler.preemptions", FALSE},
+    {"sequences a step", "steps.sequences.mean", FALSE},
+    {"step mean s", "steps.time.mean", FALSE},
+    {"KV pages used", "use.kv_used.mean", FALSE},
+    {"prefix hits", "scheduler.prefix_hit_share", FALSE},
 };
 
 static json_t *
@@ -198,7 +199,7 @@ figures_json(const json_t *a, const json_t *b) {
   for (gsize i = 0; i < G_N_ELEMENTS(figures); i++) {
     double of_a = oct_report_number(a, figures[i].path);
     double of_b = oct_report_number(b, figures[i].path);
-    if (isnan(of_a) || isnan(of_b))
+    if (isnan(of_a) || isnan(of_b) || (figures[i].needs_slo && oct_report_at(a, "slo.met") == NULL))
       continue;
     json_array_append_new(list,
                           json_pack("{s:s, s:f, s:f, s:f, s:o}", "name", figures[i].name, "a", of_a,

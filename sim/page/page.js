@@ -343,13 +343,15 @@
     }
   }
 
+  const chance = (p) => (p < 1e-6 ? "< 1e-6" : p.toPrecision(2));
+
   function comparePage(c) {
     const [a, b] = c.reports;
     head(`${nameOf(a, 0)} against ${nameOf(b, 1)}`, `${title(a)}; ${title(b)}.`);
     const k = card(grid(), "Differences and their significance", c.method, true);
     const look = (t) => (t.differs ? add(null, "span", {class: t.relative > 0 ? "bad" : "good"}, t.relative > 0 ? "longer" : "shorter") : add(null, "span", {class: "soft"}, "no difference shown"));
     table(k, [["", ""], ["A", "n"], ["B", "n"], ["B − A", "n"], ["95 % interval", "n"], ["relative", "n"], ["p", "n"], ["p, all tests", "n"], ["B above A", "n"], ["", ""]],
-      c.tests.map((t) => [t.name, seconds(t.a), seconds(t.b), seconds(t.difference), `${seconds(t.low)} … ${seconds(t.high)}`, share(t.relative), t.p.toPrecision(2), t.p_adjusted.toPrecision(2), share(t.above), look(t)]));
+      c.tests.map((t) => [t.name, seconds(t.a), seconds(t.b), seconds(t.difference), `${seconds(t.low)} … ${seconds(t.high)}`, share(t.relative), chance(t.p), chance(t.p_adjusted), share(t.above), look(t)]));
     texts(grid(), "How to read it", null, c.notes);
     severalTables(c.reports);
     severalPlots(c.reports);
