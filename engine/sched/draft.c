@@ -344,13 +344,19 @@ join(oct_engine *e, oct_seq *seq, guint32 budget) {
       seq->request->prompt + seq->n_out + wanted > d->config.spec->max_position)
     return 0;
   draft_place *p = place_of(d, seq);
-  p->known = seq->request->prompt + seq->n_out;
-  p->n_drafts = p->n_built = 0;
-  p->chunk = MIN(p->known - p->absorbed, budget);
-  p->wanted = p->absorbed + p->chunk == p->known ? wanted : 0;
-  /* The last draft is sampled, not fed. */
-  if (!grow(d, p, p->absorbed + p->chunk + (p->wanted > 0 ? p->wanted - 1 : 0)))
+  guint32 known = seq->request->prompt + seq->n_out;
+  if (p->n_drafts > 0 && p->known == known)
+    return 0; /* the last step was not of it: its drafts are still good */
+  /* All that it will need, so that no two of them wait for one another half filled. The last draft
+   * is sampled, not fed. */
+  p->n_drafts = 0;
+  if (!grow(d, p, known + wanted - 1))
     return 0;
+  p->known = known;
+  p->n_built = 0;
+  p->absorbed = MIN(p->absorbed, known - 1); /* the last token is fed, if again, to draw from it */
+  p->chunk = MIN(known - p->absorbed, budget);
+  p->wanted = p->absorbed + p->chunk == known ? wanted : 0;
   d->members[d->n_members++] = seq->draft_place;
   d->n_steps = MAX(d->n_steps, MAX(p->wanted, 1));
   return p->chunk;

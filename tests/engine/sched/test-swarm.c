@@ -427,7 +427,7 @@ check_at_rest(rig *r, const swarm *s) {
   if (r->failure == NULL && (ends != stats.accepted || stats.running != 0 || stats.waiting != 0))
     r->failure = g_strdup("something is left although every request has ended");
   if (!s->faulty && s->mute_permille == 0 && r->failure == NULL &&
-      (stats.ended[OCT_END_FAILED] > 0 || stats.lost > 0))
+      (stats.ended[OCT_END_FAILED] > 0 || stats.lost > 0 || stats.speculation.model_lost > 0))
     r->failure = g_strdup("something failed although nothing went wrong");
   for (guint i = 0; i < r->requests->len && r->failure == NULL; i++) {
     const rig_request *q = rig_request_at(r, i);
