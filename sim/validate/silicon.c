@@ -89,6 +89,11 @@ is_small(const oct_silicon_row *row) {
   return row->osl <= QUICK_OUTPUT_MAX && row->concurrency <= QUICK_CONCURRENCY_MAX;
 }
 
+static gboolean
+is_asked_for(const run *r, const oct_silicon_row *row) {
+  return r->options->only == NULL || strstr(row->model, r->options->only) != NULL;
+}
+
 /* Whether the row is among the first `limit` of its like in the order of the draw. */
 static gboolean
 is_drawn(const run *r, guint index, gboolean small,
@@ -100,7 +105,8 @@ is_drawn(const run *r, guint index, gboolean small,
     return FALSE;
   for (guint i = 0; i < r->rows.rows->len && before < limit; i++)
     before += draw_of(r->options->seed, i) < own && is_like(&rows[i], &rows[index]) &&
-              (!small || is_small(&rows[i])) && oct_silicon_unsupported(&rows[i]) == NULL;
+              is_asked_for(r, &rows[i]) && (!small || is_small(&rows[i])) &&
+              oct_silicon_unsupported(&rows[i]) == NULL;
   return before < limit;
 }
 
@@ -110,7 +116,7 @@ choose(run *r) {
   for (guint i = 0; i < r->rows.rows->len; i++) {
     const oct_silicon_row *row = &g_array_index(r->rows.rows, oct_silicon_row, i);
     const char *why = oct_silicon_unsupported(row);
-    if (r->options->only != NULL && strstr(row->model, r->options->only) == NULL)
+    if (!is_asked_for(r, row))
       continue;
     if (why != NULL) {
       r->unsupported++;

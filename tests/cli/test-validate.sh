@@ -21,5 +21,11 @@ if [ -d "$recordings" ]; then
   has "$out" "| GEMM BF16 " "the tables are Markdown"
   has "$out" "Quick: the first of" "a quick run says so"
   has "$(cat "$work/report.json")" "octet-validate-1" "the report is JSON too"
+  if "$octet" --version | grep -q 'SimGrid: [0-9]'; then
+    run "$octet" validate --data "$recordings" --silicon --quick --rows 1 --only Llama
+    is "$status" 0 "published runs are simulated"
+    has "$out" 'Only models whose name has "Llama"' "... those that are asked for"
+    has "$out" "A sample: at most 1 rows" "... and a sample says so"
+  fi
 fi
 done_testing
