@@ -143,6 +143,23 @@ devices_beyond_the_gpus_share_them(void) {
   }
 }
 
+/* Ranks of other domains meet where experts are shared out over all of them. */
+static void
+domains_meet_for_their_experts(void) {
+  oct_parallel parallel = OCT_PARALLEL_DEFAULT;
+  const oct_cuda_options options = {.deadline_ns = 1};
+  parallel.data = 2;
+  for (guint32 i = 0; i < 4; i++) {
+    parallel.expert_parallel = i % 2 == 1;
+    oct_instance_config config = fixture_config(fixture_hybrid(), parallel);
+    oct_cuda_group group;
+    oct_cuda_group_init(&group, &config, &options, 1 + i / 2);
+    g_assert_cmpint(group.joint, ==, parallel.expert_parallel);
+    g_assert_cmpint(group.shared_gpus, ==, parallel.expert_parallel && i / 2 == 0);
+    oct_cuda_group_clear(&group);
+  }
+}
+
 /* ---------------------------------------------------------------- the machine */
 
 static void
@@ -405,6 +422,7 @@ main(int argc, char **argv) {
   g_test_add_func("/cuda/world/a-broken-group-lets-everybody-go", a_broken_group_lets_everybody_go);
   g_test_add_func("/cuda/world/devices-beyond-the-gpus-share-them",
                   devices_beyond_the_gpus_share_them);
+  g_test_add_func("/cuda/world/domains-meet-for-their-experts", domains_meet_for_their_experts);
   g_test_add_func("/cuda/world/what-is-not-told-is-unknown", what_is_not_told_is_unknown);
   g_test_add_func("/cuda/world/throttling-has-its-reasons", throttling_has_its_reasons);
   g_test_add_func("/cuda/world/a-wait-beyond-its-deadline-is-a-fault",
