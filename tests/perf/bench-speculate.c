@@ -5,10 +5,11 @@
  * MODEL
  *
  * MODEL is a name of the zoo, a config.json or, with a world that has it, a checkpoint; otherwise
- * weights are made up. What such a model says means nothing, but greedily it soon says one thing
- * over and over, which n-grams find: about the most that they can bring. Its own first layers as a
- * draft model agree with it hardly ever: about the least. Texts are compared with the plain run's;
- * in bfloat16 one may part from it where two logits are all but equal. */
+ * weights are made up. What such a model says means nothing and is seldom foreseen: by n-grams now
+ * and then, by its own first layers as a draft model hardly ever. So the figures tell what guessing
+ * costs. Texts are compared with the plain run's; in bfloat16 one may part from it where two logits
+ * are all but equal, which in a model that was made up they often are.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
