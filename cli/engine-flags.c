@@ -235,6 +235,8 @@ static const flag flags_table[] = {
      set_router},
     {"prefill-replicas", "N", "of them: compute prompts, the others pull their KV and go on",
      FLAG_COUNT, AT(n_prefill), 0, 63, NULL},
+    {"prefill-tensor-parallel-size", "N", "of the prefill replicas; default: as the others",
+     FLAG_COUNT, AT(prefill_tensor), 1, OCT_PARALLEL_WORLD_MAX, NULL},
     {"tensor-parallel-size", "N", "(-tp) default: all GPUs that a replica can have", FLAG_COUNT,
      PARALLEL(tensor), 1, OCT_PARALLEL_WORLD_MAX, NULL},
     {"pipeline-parallel-size", "N", "(-pp) stages", FLAG_COUNT, PARALLEL(pipeline), 1,

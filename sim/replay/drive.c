@@ -27,10 +27,14 @@ static gboolean
 open_replica(oct_driver *d, guint32 number) {
   oct_replica *replica = &d->replicas[number];
   replica->number = number;
-  replica->config = d->config->engine;
+  const oct_drive_config *c = d->config;
+  gboolean apart = c->prefill_engine != NULL && number < c->n_prefill;
+  replica->config = apart ? *c->prefill_engine : c->engine;
+  replica->config.log = c->engine.log;
   replica->ranks = oct_parallel_world(&replica->config.instance.parallel);
   replica->down_ns = -1;
-  memcpy(replica->devices, d->config->devices + (gsize)number * replica->ranks,
+  memcpy(replica->devices,
+         (apart ? c->prefill_devices : c->devices) + (gsize)number * replica->ranks,
          replica->ranks * sizeof *replica->devices);
   return oct_driver_open(d, replica);
 }

@@ -52,6 +52,8 @@ typedef struct oct_drive_config {
   /* Above 0: the first so many replicas compute prompts and their first token, the others take
    * the cache from there and go on. */
   guint32 n_prefill;
+  const oct_engine_config *prefill_engine; /* of those, where it is another one; NULL = engine */
+  const guint16 *prefill_devices;          /* [n_prefill x its ranks] */
   oct_routing_rule router;
   oct_client client;
   const oct_scenario *scenario; /* NULL = none */

@@ -37,6 +37,9 @@ configuration_json(const oct_replay_config *c, const oct_replay_result *r) {
   json_object_set_new(out, "replicas", oct_json_count(s->options.n_replicas));
   json_object_set_new(out, "nodes", oct_json_count(s->options.n_nodes));
   json_object_set_new(out, "prefill_replicas", oct_json_count(s->options.n_prefill));
+  json_object_set_new(out, "prefill_tensor_parallel_size",
+                      s->prefill_devices != NULL ? oct_json_count(s->options.prefill_tensor)
+                                                 : json_null());
   json_object_set_new(out, "router", oct_json_text(oct_routing_rule_name(s->options.router)));
   json_object_set_new(out, "policy", oct_json_text(e->policy));
   json_object_set_new(out, "max_num_seqs", oct_json_count(e->max_num_seqs));
@@ -129,10 +132,16 @@ traffic_of(const oct_replay_config *c, const oct_replay_result *r) {
                        .concurrency = r->drive.concurrency};
 }
 
+static guint
+gpus_of(const oct_setup *s) {
+  guint32 apart = s->prefill_devices != NULL ? s->options.n_prefill : 0;
+  return oct_parallel_world(&s->engine.instance.parallel) * (s->options.n_replicas - apart) +
+         oct_parallel_world(&s->prefill_engine.instance.parallel) * apart;
+}
+
 static oct_whole_run
 whole_run_of(const oct_replay_result *r) {
   const oct_drive_result *d = &r->drive;
-  const oct_parallel *parallel = &r->setup.engine.instance.parallel;
   return (oct_whole_run){.span_ns = d->span_ns,
                          .load_end_ns = d->load_end_ns,
                          .sent = d->sent,
@@ -140,7 +149,7 @@ whole_run_of(const oct_replay_result *r) {
                          .input_tokens = d->stats.prompt_tokens + d->stats.cached_prompt_tokens,
                          .output_tokens = d->stats.generated_tokens,
                          .first_refusal = d->first_refusal,
-                         .n_gpus = oct_parallel_world(parallel) * r->setup.options.n_replicas};
+                         .n_gpus = gpus_of(&r->setup)};
 }
 
 static json_t *

@@ -84,6 +84,9 @@ fill_drive(const oct_replay_config *config, const oct_setup *setup, const output
                               .devices = setup->devices,
                               .n_prefill = setup->options.n_prefill,
                               .router = setup->options.router,
+                              .prefill_engine =
+                                  setup->prefill_devices != NULL ? &setup->prefill_engine : NULL,
+                              .prefill_devices = setup->prefill_devices,
                               .client = config->client,
                               .keep_records = config->worst_window_ns > 0,
                               .scenario = setup->scenario,

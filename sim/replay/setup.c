@@ -100,8 +100,12 @@ choose_tensor(oct_setup *s) {
   oct_parallel *p = &s->engine.instance.parallel;
   if (p->tensor > 0)
     return;
-  guint32 others = MAX(1, p->pipeline * p->data * s->options.n_replicas);
-  p->tensor = s->profile != NULL ? MAX(1, s->profile->gpu.count / others) : 1;
+  const oct_setup_options *o = &s->options;
+  guint32 apart = o->prefill_tensor > 0 ? o->n_prefill : 0, taken = apart * o->prefill_tensor;
+  guint32 others = MAX(1, p->pipeline * p->data * (o->n_replicas - MIN(apart, o->n_replicas - 1)));
+  guint32 gpus = s->profile != NULL ? s->profile->gpu.count : 1;
+  taken = MIN(taken * p->pipeline * p->data, gpus - 1);
+  p->tensor = MAX(1, (gpus - taken) / others);
   if (s->profile != NULL) /* within a node */
     p->tensor = MIN(p->tensor, s->profile->gpu.count / s->profile->n_nodes);
   while (p->tensor > 1 && !oct_parallel_check(s->spec, p, NULL))
@@ -371,9 +375,56 @@ oct_setup_node_shape(const oct_profile *profile, oct_node_shape *node) {
   }
 }
 
+/* The layout and memory of prefill replicas that are not as the others. */
+static gboolean
+plan_prefill(oct_setup *s, GError **error) {
+  const oct_setup_options *o = &s->options;
+  oct_ledger ledger;
+  s->prefill_engine = s->engine;
+  if (o->prefill_tensor == 0)
+    return TRUE;
+  if (o->n_prefill == 0 || s->profile == NULL || s->draft_spec != NULL) {
+    g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION,
+                "prefill-tensor-parallel-size %u: of prefill replicas (--prefill-replicas) on a "
+                "node, without a draft model",
+                o->prefill_tensor);
+    return FALSE;
+  }
+  s->prefill_engine.instance.parallel.tensor = o->prefill_tensor;
+  oct_ledger_config c = s->ledger.config;
+  c.parallel = s->prefill_engine.instance.parallel;
+  if (!oct_parallel_check(s->spec, &c.parallel, error) || !oct_ledger_make(&c, &ledger, error)) {
+    g_prefix_error(error, "prefill replicas: ");
+    return FALSE;
+  }
+  s->prefill_engine.instance.memory = ledger.plan;
+  s->prefill_devices =
+      g_new0(guint16, (gsize)oct_parallel_world(&c.parallel) * s->options.n_prefill);
+  return TRUE;
+}
+
+/* One replica's devices, which others then do not get. */
+static gboolean
+place_one(oct_setup *s, guint32 number, const oct_parallel *parallel, oct_node_shape *node,
+          guint16 *devices, GError **error) {
+  char *warning = NULL;
+  if (!oct_place(s->spec, parallel, node, devices, &warning, error)) {
+    if (s->options.n_replicas > 1)
+      g_prefix_error(error, "replica %u of %u: ", number + 1, s->options.n_replicas);
+    return FALSE;
+  }
+  if (warning != NULL)
+    g_ptr_array_add(s->warnings, warning);
+  for (guint32 r = 0; r < oct_parallel_world(parallel); r++)
+    node->taken[devices[r]] = TRUE;
+  return TRUE;
+}
+
 static gboolean
 place(oct_setup *s, GError **error) {
-  guint32 ranks = oct_parallel_world(&s->engine.instance.parallel);
+  const oct_parallel *parallel = &s->engine.instance.parallel;
+  const oct_parallel *prefill = &s->prefill_engine.instance.parallel;
+  guint32 ranks = oct_parallel_world(parallel), others = oct_parallel_world(prefill);
   oct_node_shape node;
   s->devices = g_new0(guint16, (gsize)ranks * s->options.n_replicas);
   if (s->profile == NULL) {
@@ -384,16 +435,16 @@ place(oct_setup *s, GError **error) {
   oct_setup_node_shape(s->profile, &node);
   for (guint32 i = 0; i < s->options.n_replicas; i++) {
     guint16 *devices = s->devices + (gsize)i * ranks;
-    char *warning = NULL;
-    if (!oct_place(s->spec, &s->engine.instance.parallel, &node, devices, &warning, error)) {
-      if (s->options.n_replicas > 1)
-        g_prefix_error(error, "replica %u of %u: ", i + 1, s->options.n_replicas);
-      return FALSE;
+    if (s->prefill_devices == NULL || i >= s->options.n_prefill) {
+      if (!place_one(s, i, parallel, &node, devices, error))
+        return FALSE;
+      continue;
     }
-    if (warning != NULL)
-      g_ptr_array_add(s->warnings, warning);
+    guint16 *own = s->prefill_devices + (gsize)i * others;
+    if (!place_one(s, i, prefill, &node, own, error))
+      return FALSE;
     for (guint32 r = 0; r < ranks; r++)
-      node.taken[devices[r]] = TRUE;
+      devices[r] = own[MIN(r, others - 1)];
   }
   return TRUE;
 }
@@ -490,7 +541,8 @@ make(oct_setup *s, GError **error) {
     if (s->platform == NULL)
       return FALSE;
   }
-  return check_pools(s, error) && place(s, error) && read_scenario(s, error);
+  return check_pools(s, error) && plan_prefill(s, error) && place(s, error) &&
+         read_scenario(s, error);
 }
 
 gboolean
@@ -513,6 +565,7 @@ oct_setup_clear(oct_setup *setup) {
   oct_profile_free(setup->profile);
   oct_platform_free(setup->platform);
   g_free(setup->devices);
+  g_free(setup->prefill_devices);
   g_free(setup->expert_histogram);
   g_free(setup->routing_weights);
   oct_scenario_free(setup->scenario);

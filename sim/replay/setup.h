@@ -36,7 +36,8 @@ typedef struct oct_setup_options {
   guint32 n_nodes;         /* like `node`, joined by their NICs; 0 = 1 */
   gint64 nic_latency_ns;   /* of a transfer between them */
   guint32 n_replicas;
-  guint32 n_prefill; /* of them compute prompts only; 0 = each does all */
+  guint32 n_prefill;      /* of them compute prompts only; 0 = each does all */
+  guint32 prefill_tensor; /* tensor ranks of those; 0 = as the others */
   oct_routing_rule router;
   char *const *scenarios; /* files, NULL-terminated; borrowed; NULL = none */
   /* parallel (tensor 0 = all GPUs that a replica can have), kv_dtype, block_size, eager,
@@ -93,6 +94,10 @@ typedef struct oct_setup {
   oct_ledger ledger;        /* of each replica */
   oct_engine_config engine; /* complete but for devices, seed, log and listener */
   guint16 *devices;         /* [n_replicas x ranks], owned */
+  /* With options.prefill_tensor: what a prefill replica is, and where. Their places in `devices`
+   * repeat as many of these as fit. */
+  oct_engine_config prefill_engine;
+  guint16 *prefill_devices; /* [n_prefill x ranks of it], owned; NULL = as the others */
   double *expert_histogram; /* owned; engine.experts.histogram */
   double *routing_weights;  /* owned; popularity by rank of options.routing_file; NULL = none */
   guint32 n_routing_weights;

@@ -441,6 +441,30 @@ test_pools(void) {
   bench_clear(&b);
 }
 
+/* One GPU computes prompts, four go on: each takes its quarter, and all of it leaves by one GPU's
+ * links. */
+static void
+test_pools_unlike(void) {
+  bench b;
+  if (!built())
+    return;
+  bench_init(&b, "gen:rate=1,requests=1,arrivals=constant,input=8000,output=2", 4, 2);
+  b.config.setup.n_prefill = 1;
+  b.config.setup.prefill_tensor = 1;
+  bench_run(&b);
+  g_autoptr(oct_profile) profile = oct_profile_load(NODE, NULL, NULL, NULL);
+  double pull = 8000 * 131072.0 / profile->nvlink.bytes_per_s + profile->nvlink.copy_latency_s;
+  double gap = of_request(&b, 0, "tpot_s");
+  g_assert_cmpfloat(gap, >, pull);
+  g_assert_cmpfloat(gap, <, pull + 0.012);
+  g_assert_cmpfloat(of_report(&b, "configuration.prefill_tensor_parallel_size"), ==, 1);
+  double all_s, compute_s;
+  price_prefill(8000, 1, &all_s, &compute_s);
+  g_assert_cmpfloat(of_request(&b, 0, "ttft_s"), >, all_s);
+  g_assert_cmpfloat(of_request(&b, 0, "ttft_s"), <, all_s + 0.01);
+  bench_clear(&b);
+}
+
 static void
 test_pools_under_load(void) {
   bench b;
@@ -554,6 +578,7 @@ main(int argc, char **argv) {
   g_test_add_func("/replay/incidents/arrivals-follow-their-integral", test_arrivals);
   g_test_add_func("/replay/incidents/prefixes-stay-where-they-are", test_prefix_routing);
   g_test_add_func("/replay/incidents/pools-hand-caches-over", test_pools);
+  g_test_add_func("/replay/incidents/pools-of-unlike-layouts", test_pools_unlike);
   g_test_add_func("/replay/incidents/pools-under-load-and-loss", test_pools_under_load);
   g_test_add_func("/replay/incidents/nodes-are-joined-by-their-nics", test_nodes);
   g_test_add_func("/replay/incidents/equal-seeds-equal-bytes", test_equal);
