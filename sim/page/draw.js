@@ -295,7 +295,8 @@ const octet = (() => {
   function topology(parent, id, node, resources) {
     const by = Object.fromEntries(resources.map((r) => [r.name, r]));
     const n = node.gpus.length, w = 104, gap = 14, width = Math.max(520, n * (w + gap) + gap);
-    const svg = add(add(parent, "div", {class: "scroll"}), "svg", {id, viewBox: `0 0 ${width} 400`, role: "img", "aria-label": "topology of the node", style: `min-width:${Math.min(width, 700)}px`});
+    const nics = Boolean(by["gpu0-nic-up"]), d = nics ? 22 : 0;
+    const svg = add(add(parent, "div", {class: "scroll"}), "svg", {id, viewBox: `0 0 ${width} ${400 + d}`, role: "img", "aria-label": "topology of the node", style: `min-width:${Math.min(width, n > 8 ? 1150 : 700)}px`});
     const at = (i) => gap + i * (w + gap) + (width - n * (w + gap) - gap) / 2;
     const middle = (list) => list.reduce((a, x) => a + x, 0) / list.length;
     const centre = (i) => at(i) + w / 2;
@@ -313,30 +314,35 @@ const octet = (() => {
         link(svg, x, 70, centre(g.pair), 70, [by[`gpu${g.gpu}-nv-up`], by[`gpu${g.gpu}-nv-down`]]);
         for (const k of [g.gpu, g.pair]) link(svg, centre(k), 70, centre(k), 92, [by[`gpu${k}-nv-up`], by[`gpu${k}-nv-down`]]);
       }
-      link(svg, x, 186, find(switches, g.pcie_switch), 236, [by[`gpu${g.gpu}-pcie-up`], by[`gpu${g.gpu}-pcie-down`]]);
+      link(svg, x, 186 + d, find(switches, g.pcie_switch), 236 + d, [by[`gpu${g.gpu}-pcie-up`], by[`gpu${g.gpu}-pcie-down`]]);
     });
     switches.forEach(([k, x]) => {
       const g = node.gpus.find((q) => q.pcie_switch === k);
-      link(svg, x, 262, find(roots, g.root_complex), 296, [by[`switch${k}-up`], by[`switch${k}-down`]]);
+      link(svg, x, 262 + d, find(roots, g.root_complex), 296 + d, [by[`switch${k}-up`], by[`switch${k}-down`]]);
     });
     roots.forEach(([k, x]) => {
       const g = node.gpus.find((q) => q.root_complex === k);
-      link(svg, x, 322, find(sockets, g.socket), 356, [by[`root${k}-up`], by[`root${k}-down`]]);
+      link(svg, x, 322 + d, find(sockets, g.socket), 356 + d, [by[`root${k}-up`], by[`root${k}-down`]]);
     });
+    const nodeOf = (socket) => node.gpus.find((g) => g.socket === socket).node;
     for (let i = 1; i < sockets.length; i++)
-      link(svg, sockets[i - 1][1] + 65, 376, sockets[i][1] - 65, 376, [by[`socket${i - 1}-to-${i}`], by[`socket${i}-to-${i - 1}`]]);
-    if (node.nvswitch) box(svg, at(0), 14, n * (w + gap) - gap, 30, "NVSwitch", null, false);
+      if (nodeOf(sockets[i - 1][0]) === nodeOf(sockets[i][0])) link(svg, sockets[i - 1][1] + 65, 376 + d, sockets[i][1] - 65, 376 + d, [by[`socket${i - 1}-to-${i}`], by[`socket${i}-to-${i - 1}`]]);
+    const nodes = Math.max(...node.gpus.map((g) => g.node)) + 1, each = n / nodes;
+    for (let k = 0; node.nvswitch && k < nodes; k++)
+      box(svg, at(k * each), 14, each * (w + gap) - gap, 30, nodes > 1 ? `NVSwitch of node ${k}` : "NVSwitch");
     node.gpus.forEach((g) => {
-      box(svg, at(g.gpu), 92, w, 94, "GPU " + g.gpu, g.replica === null ? "not used" : `replica ${g.replica}, rank ${g.rank}`, g.replica === null);
+      box(svg, at(g.gpu), 92, w, 94 + d, "GPU " + g.gpu, g.replica === null ? "not used" : `replica ${g.replica}, rank ${g.rank}`, g.replica === null);
       gauge(svg, at(g.gpu) + 8, 138, w - 16, "SM", by[`gpu${g.gpu}-sm`]);
       gauge(svg, at(g.gpu) + 8, 160, w - 16, "HBM", by[`gpu${g.gpu}-hbm`]);
+      const [up, down] = [by[`gpu${g.gpu}-nic-up`], by[`gpu${g.gpu}-nic-down`]];
+      if (nics) gauge(svg, at(g.gpu) + 8, 182, w - 16, "NIC", (up.utilisation || 0) > (down.utilisation || 0) ? up : down);
     });
-    switches.forEach(([k, x]) => box(svg, x - 55, 236, 110, 26, "PCIe switch " + k));
-    roots.forEach(([k, x]) => box(svg, x - 55, 296, 110, 26, "root " + k));
+    switches.forEach(([k, x]) => box(svg, x - 55, 236 + d, 110, 26, "PCIe switch " + k));
+    roots.forEach(([k, x]) => box(svg, x - 55, 296 + d, 110, 26, "root " + k));
     sockets.forEach(([k, x]) => {
-      const s = box(svg, x - 65, 356, 130, 40, "");
-      add(s, "text", {x, y: 371, "text-anchor": "middle"}, "socket " + k);
-      gauge(svg, x - 57, 379, 114, "DRAM", by[`dram${k}`]);
+      const s = box(svg, x - 65, 356 + d, 130, 40, "");
+      add(s, "text", {x, y: 371 + d, "text-anchor": "middle"}, "socket " + k);
+      gauge(svg, x - 57, 379 + d, 114, "DRAM", by[`dram${k}`]);
     });
   }
 

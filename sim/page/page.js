@@ -38,8 +38,10 @@
   }
 
   function head(name, under, verdict) {
-    document.title = name + " · Octet";
-    add(page, "h1", {}, name);
+    /* A page has one title; what stands within it (the run at a capacity) has a smaller one. */
+    const first = page.querySelector("h1") === null;
+    if (first) document.title = name + " · Octet";
+    add(page, first ? "h1" : "h2", {}, name);
     const p = add(page, "p", {class: "soft"}, under + " ");
     if (verdict !== undefined) badge(p, verdict);
   }
@@ -153,7 +155,7 @@
 
   /* --- the node ------------------------------------------------------------------------------- */
 
-  const loadNames = [["hbm", "HBM"], ["compute", "compute (SM)"], ["nvlink", "NVLink"], ["pcie", "PCIe"], ["host", "host memory and sockets"]];
+  const loadNames = [["hbm", "HBM"], ["compute", "compute (SM)"], ["nvlink", "NVLink"], ["pcie", "PCIe"], ["nic", "NIC"], ["host", "host memory and sockets"]];
 
   function node(report) {
     const t = at(report, "detail.loads");
@@ -161,7 +163,7 @@
     section("The node");
     const g = grid();
     if (t) {
-      const series = loadNames.map(([c, n]) => ({name: n, points: points(t, "time_s", c)})).filter((s) => any(s.points));
+      const series = loadNames.map(([c, n]) => ({name: n, points: points(t, "time_s", c)})).filter((s) => any(s.points) && (s.name !== "NIC" || s.points.some((p) => p[1] > 0)));
       const w = report.window || {};
       if (series.length)
         lines(card(g, "Use of resources over time", "The busiest of each kind. SM: time that kernels bound by arithmetic hold it; others: bytes over the datasheet's or measured rate.", true), "loads", {series, x: {label: "time in the run", form: seconds, min: 0}, y: {label: "share of capacity", form: share, zero: true}, window: {from: w.from_s, end: w.end_s}});
@@ -434,7 +436,7 @@
     const order = ["finalist", "simulated", "outpaced", "bounded", "illegal"];
     const rows = [...plan.layouts].sort((a, b) => order.indexOf(a.fate) - order.indexOf(b.fate) || (b.coarse_rate || 0) - (a.coarse_rate || 0));
     table(l, [["layout"], ["GPUs", "n"], ["fate"], ["coarse /s", "n"], ["priced /s", "n"], ["roofline /s", "n"], ["why", "t"]],
-      rows.map((x) => [planName(x, many), count(x.gpus), x.fate, count(x.coarse_rate), count(x.priced_rate), count(x.floor_rate), x.why || ""]));
+      rows.map((x) => [planName(x, many), count(x.gpus), x.fate, x.coarse_rate > 0 ? count(x.coarse_rate) : "–", count(x.priced_rate), count(x.floor_rate), x.why || ""]));
   }
 
   /* --- by schema --------------------------------------------------------------------------------- */

@@ -20,6 +20,7 @@ static const family families[] = {
     {"pcie", 1 << OCT_RESOURCE_PCIE_UP | 1 << OCT_RESOURCE_PCIE_DOWN |
                  1 << OCT_RESOURCE_PCIE_DUPLEX | 1 << OCT_RESOURCE_SWITCH_UP |
                  1 << OCT_RESOURCE_SWITCH_DOWN | 1 << OCT_RESOURCE_SWITCH_DUPLEX},
+    {"nic", 1 << OCT_RESOURCE_NIC_UP | 1 << OCT_RESOURCE_NIC_DOWN},
     {"host", 1 << OCT_RESOURCE_ROOT_UP | 1 << OCT_RESOURCE_ROOT_DOWN | 1 << OCT_RESOURCE_DRAM |
                  1 << OCT_RESOURCE_SOCKET},
 };
@@ -63,7 +64,8 @@ loads_json(const oct_measured *m, const oct_setup *s) {
 
 static json_t *
 gpu_json(const oct_profile *p, const oct_setup *s, guint gpu) {
-  json_t *out = json_pack("{s:I, s:I, s:I, s:I}", "gpu", (json_int_t)gpu, "pcie_switch",
+  json_t *out = json_pack("{s:I, s:I, s:I, s:I, s:I}", "gpu", (json_int_t)gpu, "node",
+                          (json_int_t)oct_profile_node_of(p, gpu), "pcie_switch",
                           (json_int_t)p->topology.gpu_switch[gpu], "root_complex",
                           (json_int_t)p->topology.gpu_root_complex[gpu], "socket",
                           (json_int_t)p->topology.gpu_socket[gpu]);

@@ -69,6 +69,11 @@ run "$octet" replay "$chat" --model llama-3.1-8b --backend mock --policy decode-
 is "$status" 0 "a page of several configurations is written"
 drawn several "cdf-ttft cdf-tpot cdf-itl cdf-e2e ttft-time running-time batch-sizes"
 
+run "$octet" replay chat-150 --duration 4s --model llama-3.1-8b --backend mock --find-capacity \
+  --html "$work/capacity.html"
+is "$status" 0 "a page of a capacity is written"
+drawn capacity "cdf-request cdf-token ttft-time running-time batch-sizes"
+
 run "$octet" replay chat-150 --rate 22 --duration 20s --model llama-3.1-8b --backend mock \
   --json "$work/b.json"
 run "$octet" compare "$work/a.json" "$work/b.json" --html "$work/compare.html"
