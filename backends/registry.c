@@ -475,6 +475,8 @@ static const oct_backend_key cuda_keys[] = {
     {"seed", "of random weights (default 1)"},
     {"dtype", "bfloat16 or float32: weights, activations and cache (default bfloat16)"},
     {"fixed_order", "0 or 1: equal bits whatever the batch (default 0)"},
+    {"fp8_inputs", "0 or 1: products of more than 64 tokens with fp8 weights round their inputs to "
+                   "fp8 too, a scale for each token (default 0)"},
     {"overlap", "kernels begin while others end in steps of up to so many tokens (default 32)"},
     {"nvls", "0 or 1: NVLink multicast for collectives (default 0)"},
     {"devices", "of the world, 0 to 64: beyond the GPUs they are taken round by round (default: "
@@ -496,11 +498,12 @@ make_cuda(const key_list *keys, const char *inner, GError **error) {
   oct_cuda_options o;
   oct_cuda_options_default(&o);
   guint format = 0, dtype = 0;
-  guint32 fixed_order = 0, nvls = 0, exit_on_loss = 0, hang = 0;
+  guint32 fixed_order = 0, fp8_inputs = 0, nvls = 0, exit_on_loss = 0, hang = 0;
   o.model = value_of(keys, "model");
   if (!take_word(keys, "format", formats, &format, error) ||
       !take_u64(keys, "seed", &o.seed, error) || !take_word(keys, "dtype", dtypes, &dtype, error) ||
       !take_u32(keys, "fixed_order", 1, &fixed_order, error) ||
+      !take_u32(keys, "fp8_inputs", 1, &fp8_inputs, error) ||
       !take_u32(keys, "overlap", G_MAXUINT32, &o.overlap, error) ||
       !take_u32(keys, "nvls", 1, &nvls, error) ||
       !take_u32(keys, "devices", OCT_CUDA_DEVICES_MAX, &o.devices, error) ||
@@ -515,6 +518,7 @@ make_cuda(const key_list *keys, const char *inner, GError **error) {
   o.format = load[format];
   o.float32 = dtype == 1;
   o.fixed_order = fixed_order != 0;
+  o.fp8_inputs = fp8_inputs != 0;
   o.nvls = nvls != 0;
   return oct_cuda_world_new(&o, error);
 }

@@ -420,7 +420,8 @@ check_values(oct_serve_options *o) {
 static const char details[] =
     "MODEL is a checkpoint (a folder with safetensors and config.json, or a .gguf file), the id\n"
     "of a model in Hugging Face's cache, or, with --backend mock or simgrid or --load-format\n"
-    "dummy, a name of the zoo (octet model list). mock needs none.\n"
+    "dummy, a name of the zoo (octet model list), with +FORMAT for weights in fp8, fp8-block128,\n"
+    "mxfp4, nvfp4, int4-g128, int4-g64 or int4-g32. mock needs none.\n"
     "--backend: cpu (default), cuda (where built in), mock, simgrid (with --node), or any world\n"
     "with a real clock.\n"
     "--no-FLAG turns off a flag without a value; of several the last counts.\n"

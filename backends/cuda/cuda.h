@@ -19,6 +19,7 @@ typedef struct oct_cuda_options {
   guint64 seed;
   gboolean float32;     /* weights, activations and cache in float32; else bfloat16 */
   gboolean fixed_order; /* a row's bits do not depend on the batch: --batch-invariant */
+  gboolean fp8_inputs;  /* products of many tokens with fp8 weights round their inputs to fp8 */
   guint32 overlap;      /* in steps of up to so many tokens a kernel begins while the one before it
                            ends */
   gboolean nvls;        /* NVLink multicast for NCCL, which is off otherwise */

@@ -25,8 +25,10 @@ activate(oct_cuda_forward *f, guint32 n, guint32 inner, const guint32 *n_device)
 
 void
 oct_cuda_forward_dense(oct_cuda_forward *f, const oct_cuda_ffn *ffn) {
-  oct_cuda_forward_project(f, &ffn->gate_up, NULL, f->room.normed, f->room.both);
-  activate(f, f->m, ffn->inner, NULL);
+  if (!oct_cuda_forward_gated(f, &ffn->gate_up, f->room.normed, f->room.inner)) {
+    oct_cuda_forward_project(f, &ffn->gate_up, NULL, f->room.normed, f->room.both);
+    activate(f, f->m, ffn->inner, NULL);
+  }
   oct_cuda_forward_project(f, &ffn->down, NULL, f->room.inner, f->room.y);
 }
 
@@ -83,6 +85,7 @@ multiply_experts(oct_cuda_forward *f, const oct_cuda_layer *l, const oct_cuda_pa
                  const void *x) {
   guint32 hidden = f->model->spec->hidden, inner = l->experts.inner;
   oct_cuda_expert_matmul call = {.type = f->type,
+                                 .y_type = f->type,
                                  .weight = l->experts.gate_up,
                                  .pairs = pairs,
                                  .gather = true,
@@ -96,6 +99,7 @@ multiply_experts(oct_cuda_forward *f, const oct_cuda_layer *l, const oct_cuda_pa
   call.weight = l->experts.down;
   call.gather = false;
   call.bias = l->down_bias;
+  call.y_type = OCT_CUDA_F32; /* rounded once, after the sum over experts */
   call.x = f->room.inner;
   call.x_stride = inner;
   call.y = f->room.pair_y;
@@ -110,7 +114,7 @@ run_experts(oct_cuda_forward *f, const oct_cuda_layer *l, const rows *in, void *
   route(f, l, in);
   oct_cuda_pairs pairs = sort_pairs(f, l, in);
   multiply_experts(f, l, &pairs, in->x);
-  const oct_cuda_combine combine = {.type = f->type,
+  const oct_cuda_combine combine = {.type = OCT_CUDA_F32,
                                     .out_type = f->type,
                                     .pairs = &pairs,
                                     .weights = f->room.weights,

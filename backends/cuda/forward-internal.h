@@ -25,7 +25,7 @@ typedef struct oct_cuda_room {
   float *weights;       /* [pairs] */
   float *shared_switch; /* [tokens] */
   guint32 *experts, *starts, *pair_of, *row_of; /* [pairs], [experts + 1], [pairs], [pairs] */
-  void *pair_y;                                 /* [pairs, hidden] */
+  void *pair_y;                                 /* [pairs, hidden] float32 */
   void *joint_x, *joint_y; /* [domains x tokens, hidden]; NULL unless domains are joint */
   guint32 *joint_seq;      /* [domains x tokens] */
   guint32 *counts;         /* [layers, experts] */
@@ -33,6 +33,8 @@ typedef struct oct_cuda_room {
   guint32 *place, *visible; /* [tokens]: oct_cuda_context_places() */
   void *own_q, *context_q;  /* [OCT_FORWARD_CONTEXT, heads, width]; of all ranks */
   float *found, *gathered;  /* [ranks, OCT_FORWARD_CONTEXT, heads, 2 + width of values] */
+  void *narrow; /* inputs in fp8 [tokens, widest], and their scales [tokens]; NULL: not done */
+  float *narrow_scale;
   void *workspace;
   gsize workspace_bytes;
   void *picked;         /* [logit rows, hidden] */
@@ -63,6 +65,9 @@ typedef struct oct_cuda_product {
   oct_cuda_type y_type;
 } oct_cuda_product;
 void oct_cuda_forward_multiply(oct_cuda_forward *f, const oct_cuda_product *product, guint32 m);
+/* Gates and ups of the pass's tokens, activated, where one kernel does that; FALSE: it does not. */
+gboolean oct_cuda_forward_gated(oct_cuda_forward *f, const oct_cuda_matrix *weight, const void *x,
+                                void *y);
 /* The usual product: dense rows, results of the activations' type. */
 void oct_cuda_forward_project(oct_cuda_forward *f, const oct_cuda_matrix *weight, const void *bias,
                               const void *x, void *y);

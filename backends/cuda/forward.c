@@ -5,19 +5,61 @@
 
 /* ---------------------------------------------------------------- products */
 
+/* Tokens from which inputs are rounded to fp8, where that is asked for: below them a product is
+ * bound by reading its weight. */
+#define FP8_TOKENS 65
+
+/* The product's inputs in fp8, when it takes them so. */
+static void
+narrow_inputs(oct_cuda_forward *f, oct_cuda_matmul *call) {
+  oct_cuda_room *r = &f->room;
+  if (r->narrow == NULL || call->weight.format != OCT_CUDA_MATRIX_FP8 || call->m < FP8_TOKENS ||
+      (f->rank->queue.flags & OCT_CUDA_FIXED_ORDER) != 0)
+    return;
+  const oct_cuda_quantise quantise = {.type = call->x_type,
+                                      .n = call->m,
+                                      .width = call->weight.columns,
+                                      .x = call->x,
+                                      .x_stride = call->x_stride,
+                                      .scale = r->narrow_scale,
+                                      .out = r->narrow};
+  (void)oct_cuda_note(f->rank, oct_cuda_quantise_fp8(&f->rank->queue, &quantise), "fp8 inputs");
+  call->x_type = OCT_CUDA_FP8;
+  call->x = r->narrow;
+  call->x_stride = call->weight.columns;
+  call->x_scale = r->narrow_scale;
+}
+
 void
 oct_cuda_forward_multiply(oct_cuda_forward *f, const oct_cuda_product *p, guint32 m) {
-  const oct_cuda_matmul call = {.weight = *p->weight,
-                                .x_type = f->type,
-                                .y_type = p->y_type,
-                                .m = m,
-                                .x = p->x,
-                                .x_stride = p->x_stride,
-                                .bias = p->bias,
-                                .y = p->y,
-                                .y_stride = p->y_stride};
+  oct_cuda_matmul call = {.weight = *p->weight,
+                          .x_type = f->type,
+                          .y_type = p->y_type,
+                          .m = m,
+                          .x = p->x,
+                          .x_stride = p->x_stride,
+                          .bias = p->bias,
+                          .y = p->y,
+                          .y_stride = p->y_stride};
+  narrow_inputs(f, &call);
   (void)oct_cuda_note(f->rank, oct_cuda_multiply(&f->rank->queue, f->rank->blas, &call),
                       "a matrix product");
+}
+
+gboolean
+oct_cuda_forward_gated(oct_cuda_forward *f, const oct_cuda_matrix *weight, const void *x, void *y) {
+  const oct_cuda_matmul call = {.weight = *weight,
+                                .x_type = f->type,
+                                .y_type = f->type,
+                                .m = f->m,
+                                .x = x,
+                                .x_stride = weight->columns,
+                                .glu = &f->model->glu,
+                                .y = y,
+                                .y_stride = weight->rows / 2};
+  return oct_cuda_matmul_path(&f->rank->queue, &call) == OCT_CUDA_PATH_STREAM &&
+         oct_cuda_note(f->rank, oct_cuda_multiply(&f->rank->queue, f->rank->blas, &call),
+                       "a gated product");
 }
 
 void
@@ -226,7 +268,7 @@ make_expert_room(oct_cuda_forward *f, const widths *w) {
   r->starts = take(f, w->experts + 1, 1, sizeof *r->starts);
   r->pair_of = take(f, pairs, 1, sizeof *r->pair_of);
   r->row_of = take(f, pairs, 1, sizeof *r->row_of);
-  r->pair_y = take(f, pairs, hidden, element);
+  r->pair_y = take(f, pairs, hidden, sizeof(float));
   f->most_experts = (guint32)w->experts;
   if (f->options.count_experts)
     r->counts = take(f, f->rank->n_layers, w->experts, sizeof *r->counts);
@@ -273,6 +315,11 @@ make_room(oct_cuda_forward *f) {
     make_expert_room(f, &w);
   if (f->rank->group->n_context > 1)
     make_context_room(f);
+  if (f->rank->group->options->fp8_inputs && f->type == OCT_CUDA_BF16 &&
+      f->rank->queue.capability == 90 && f->rank->blas != NULL) {
+    r->narrow = take(f, tokens, MAX(MAX(hidden, w.mixed), MAX(w.inner, w.low)), 1);
+    r->narrow_scale = take(f, tokens, 1, sizeof *r->narrow_scale);
+  }
   r->workspace_bytes = oct_cuda_forward_attention_workspace(f);
   r->workspace = take(f, r->workspace_bytes, 1, 1);
   if (!f->rank->is_last)

@@ -1,6 +1,7 @@
 #include "backends/cuda/glue.h"
 
 #include <cuda_bf16.h>
+#include <cuda_fp8.h>
 #include <cuda_runtime.h>
 
 namespace {
@@ -59,6 +60,55 @@ make_dummy(const oct_glue_dummy c) {
       ((__nv_bfloat16 *)c.out)[row * c.pitch + column] = narrow;
     else
       ((float *)c.out)[row * c.pitch + column] = c.stored_bf16 ? __bfloat162float(narrow) : value;
+  }
+}
+
+/* The largest of the normal-like numbers. */
+constexpr float REACH = 3.4641f;
+
+__device__ uint32_t
+e2m1_of(float value) {
+  float size = fabsf(value);
+  uint32_t code = (size > 0.25f) + (size >= 0.75f) + (size > 1.25f) + (size >= 1.75f) +
+                  (size > 2.5f) + (size >= 3.5f) + (size > 5);
+  return code | (__float_as_uint(value) >> 28 & 8);
+}
+
+__device__ uint32_t
+int4_of(float value) {
+  int code = __float2int_rn(value) + 8;
+  return (uint32_t)(code < 0 ? 0 : code > 15 ? 15 : code);
+}
+
+__global__ void
+make_bytes(const oct_glue_dummy_codes c) {
+  size_t total = c.rows * c.n;
+  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < total;
+       i += (size_t)gridDim.x * blockDim.x) {
+    uint64_t row = i / c.n, column = i % c.n;
+    float value = normal_at(c.key, (c.row + row) * c.columns + c.column + column);
+    ((uint8_t *)c.out)[row * c.pitch + column] =
+        __nv_cvt_float_to_fp8(__fmul_rn(value, 448.0f / REACH), __NV_SATFINITE, __NV_E4M3);
+  }
+}
+
+/* Word `i` of a packed row: chunk, run and place in the run. */
+__global__ void
+make_words(const oct_glue_dummy_codes c) {
+  uint64_t words = (c.n + 127) / 128 * 16, total = c.rows * words;
+  for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < total;
+       i += (uint64_t)gridDim.x * blockDim.x) {
+    uint64_t row = i / words, word = i % words;
+    uint64_t first = word / 16 * 128 + word % 4 * 32 + word / 4 % 4 * 8;
+    uint32_t packed = 0;
+    for (uint32_t k = 0; k < 8; k++) {
+      uint64_t column = first + k;
+      float value = normal_at(c.key, (c.row + row) * c.columns + c.column + column);
+      uint32_t code = c.kind == OCT_GLUE_E2M1 ? e2m1_of(__fmul_rn(value, 6.0f / REACH))
+                                              : int4_of(__fmul_rn(value, 7.5f / REACH));
+      packed |= (column < c.n ? code : 0) << (4 * (k / 2) + 16 * (k % 2));
+    }
+    ((uint32_t *)c.out)[i] = packed;
   }
 }
 
@@ -126,6 +176,16 @@ int
 oct_glue_make_dummy(cudaStream_t stream, const oct_glue_dummy *call) {
   if (call->rows > 0 && call->n > 0)
     make_dummy<<<blocks_for(call->rows * call->n, 4096), THREADS, 0, stream>>>(*call);
+  return cudaGetLastError();
+}
+
+int
+oct_glue_make_codes(cudaStream_t stream, const oct_glue_dummy_codes *call) {
+  size_t n = call->rows * call->n;
+  if (n > 0 && call->kind == OCT_GLUE_E4M3)
+    make_bytes<<<blocks_for(n, 4096), THREADS, 0, stream>>>(*call);
+  else if (n > 0)
+    make_words<<<blocks_for(n / 8 + 1, 4096), THREADS, 0, stream>>>(*call);
   return cudaGetLastError();
 }
 

@@ -41,6 +41,20 @@ int oct_glue_make_dummy(struct CUstream_st *stream, const oct_glue_dummy *call);
 /* For tests: a kernel that writes where no memory is, or with hang_ns > 0 does nothing for so long.
  */
 int oct_glue_fault(struct CUstream_st *stream, int64_t hang_ns);
+
+/* The codes of made-up quantised weights, as above: e4m3 to bytes with `pitch` of them to a row;
+ * e2m1, or integers whose zero is 8, to packed rows (oct_cuda_matrix). */
+typedef enum oct_glue_codes { OCT_GLUE_E4M3, OCT_GLUE_E2M1, OCT_GLUE_INT4 } oct_glue_codes;
+typedef struct oct_glue_dummy_codes {
+  uint64_t key;
+  oct_glue_codes kind;
+  uint64_t columns, row, column;
+  uint64_t rows, n;
+  void *out;
+  size_t pitch;
+} oct_glue_dummy_codes;
+int oct_glue_make_codes(struct CUstream_st *stream, const oct_glue_dummy_codes *call);
+
 /* out[n] = sum of x[r][n] over n_ranks arrays (at most OCT_CUDA_PEERS_MAX), in their order; out is
  * none of them. */
 int oct_glue_sum(struct CUstream_st *stream, oct_cuda_type type, const void *const *x,

@@ -2,9 +2,15 @@
 #include <string.h>
 
 #include "backends/arithmetic.h"
-#include "backends/cuda/model.h"
-#include "backends/cuda/partition.h"
+#include "backends/cuda/matrix.h"
 #include "engine/base/assert.h"
+
+/* Quantised weights that are widened: what to say of them when all are loaded. */
+typedef struct widened {
+  guint n;
+  guint64 stored, bytes;
+  const char *layout, *why; /* of the first */
+} widened;
 
 typedef struct loader {
   oct_cuda_model *m;
@@ -13,6 +19,7 @@ typedef struct loader {
   oct_cuda_upload *upload;
   oct_cuda_type type;
   oct_cuda_share place;
+  widened *widened;
 } loader;
 
 /* ---------------------------------------------------------------- pieces */
@@ -26,7 +33,7 @@ allocate(const loader *l, guint64 elements, oct_cuda_type type) {
 
 /* An empty matrix of the activations' type, to be filled by put(). */
 static oct_cuda_matrix
-matrix(const loader *l, guint64 rows, guint64 columns, guint32 n) {
+plain_matrix(const loader *l, guint64 rows, guint64 columns, guint32 n) {
   return (oct_cuda_matrix){.format =
                                l->type == OCT_CUDA_F32 ? OCT_CUDA_MATRIX_F32 : OCT_CUDA_MATRIX_BF16,
                            .rows = (guint32)rows,
@@ -61,16 +68,81 @@ find(const loader *l, oct_weight_kind kind, guint32 layer, guint32 expert) {
   return oct_weight_map_get(l->map, kind, layer, expert);
 }
 
-/* This rank's part of one weight; rows 0 when there is none. */
+/* ---------------------------------------------------------------- matrices of several weights */
+
+/* The part of a weight as rows of a matrix from `at` on; none when it has no rows here. */
+static void
+add_fragment(const loader *l, GArray *fragments, const oct_weight *w, guint64 at) {
+  oct_cuda_fragment fragment = {.weight = w, .piece = part_of(l, w), .at = at};
+  if (fragment.piece.rows > 0)
+    g_array_append_val(fragments, fragment);
+}
+
+static void
+note_widened(const loader *l, const oct_weight *w, guint64 stored, guint64 bytes, const char *why) {
+  widened *all = l->widened;
+  if (all->n++ == 0) {
+    all->layout = oct_layout_name(w->layout);
+    all->why = why;
+  }
+  all->stored += stored;
+  all->bytes += bytes;
+}
+
+/* n matrices one after another, of the fragments: as they are stored where kernels take that and
+ * `keep`, else of the activations' type. */
 static oct_cuda_matrix
-take(const loader *l, oct_weight_kind kind, guint32 layer) {
+build(const loader *l, guint64 rows, guint64 columns, guint32 n, const GArray *fragments,
+      gboolean keep) {
+  oct_cuda_matrix m = {.rows = (guint32)rows, .columns = (guint32)columns};
+  const oct_cuda_fragment *all = (const oct_cuda_fragment *)(gpointer)fragments->data;
+  const char *why = NULL;
+  if (fragments->len == 0 || l->r->failed)
+    return m;
+  if (keep && l->type == OCT_CUDA_BF16 && oct_cuda_matrix_keeps(&m, all, fragments->len, &why)) {
+    gsize data = n * oct_cuda_matrix_bytes(&m), scales = n * oct_cuda_matrix_scale_bytes(&m);
+    l->m->bytes += data + scales;
+    m.data = oct_cuda_alloc(l->r, data, "weights");
+    m.scales = oct_cuda_alloc(l->r, scales, "scales of weights");
+    gboolean sent = !l->r->failed;
+    for (guint i = 0; i < fragments->len && sent; i++)
+      sent = oct_cuda_upload_fragment(l->upload, &m, &all[i]);
+    return m;
+  }
+  if (!keep && all[0].weight->layout > OCT_LAYOUT_COLUMNS && l->type == OCT_CUDA_BF16)
+    why = "its product by columns has no kernel";
+  m = plain_matrix(l, rows, columns, n);
+  guint64 stored = 0;
+  for (guint i = 0; i < fragments->len; i++) {
+    stored += oct_cuda_piece_bytes(all[i].weight, &all[i].piece);
+    put(l, all[i].weight, l->type, (void *)(gsize)m.data, all[i].at * columns, columns);
+  }
+  if (why != NULL)
+    note_widened(l, all[0].weight, stored, n * oct_cuda_matrix_bytes(&m), why);
+  return m;
+}
+
+static oct_cuda_matrix
+take_as(const loader *l, oct_weight_kind kind, guint32 layer, gboolean keep) {
   const oct_weight *w = find(l, kind, layer, 0);
   oct_cuda_piece part = w != NULL ? part_of(l, w) : (oct_cuda_piece){0};
   if (part.rows == 0)
     return (oct_cuda_matrix){0};
-  oct_cuda_matrix m = matrix(l, part.rows, part.columns, 1);
-  put(l, w, l->type, (void *)(gsize)m.data, 0, part.columns);
-  return m;
+  g_autoptr(GArray) fragments = g_array_new(FALSE, FALSE, sizeof(oct_cuda_fragment));
+  add_fragment(l, fragments, w, 0);
+  return build(l, part.rows, part.columns, 1, fragments, keep);
+}
+
+/* This rank's part of one weight; rows 0 when there is none. */
+static oct_cuda_matrix
+take(const loader *l, oct_weight_kind kind, guint32 layer) {
+  return take_as(l, kind, layer, TRUE);
+}
+
+/* The same for what is not only multiplied with rows: a table, a matrix that is read as columns. */
+static oct_cuda_matrix
+take_plain(const loader *l, oct_weight_kind kind, guint32 layer) {
+  return take_as(l, kind, layer, FALSE);
 }
 
 /* A vector, or a small matrix that is used element by element. NULL: there is none. */
@@ -97,19 +169,20 @@ static void
 take_qkv(const loader *l, oct_cuda_layer *to) {
   static const oct_weight_kind kinds[] = {OCT_WEIGHT_Q, OCT_WEIGHT_K, OCT_WEIGHT_V};
   static const oct_weight_kind biases[] = {OCT_WEIGHT_Q_BIAS, OCT_WEIGHT_K_BIAS, OCT_WEIGHT_V_BIAS};
-  guint64 rows = 0, hidden = l->m->spec->hidden, at = 0;
-  for (guint i = 0; i < 3; i++)
-    rows += part_of(l, find(l, kinds[i], to->index, 0)).rows;
-  to->qkv = matrix(l, rows, hidden, 1);
-  gboolean biased = find(l, OCT_WEIGHT_Q_BIAS, to->index, 0) != NULL;
-  if (biased)
-    to->qkv_bias = allocate(l, rows, l->type);
+  g_autoptr(GArray) fragments = g_array_new(FALSE, FALSE, sizeof(oct_cuda_fragment));
+  guint64 rows = 0, at = 0;
   for (guint i = 0; i < 3; i++) {
     const oct_weight *w = find(l, kinds[i], to->index, 0);
-    put(l, w, l->type, (void *)(gsize)to->qkv.data, at * hidden, hidden);
-    if (biased)
-      put(l, find(l, biases[i], to->index, 0), l->type, to->qkv_bias, at, 1);
-    at += part_of(l, w).rows;
+    add_fragment(l, fragments, w, rows);
+    rows += part_of(l, w).rows;
+  }
+  to->qkv = build(l, rows, l->m->spec->hidden, 1, fragments, TRUE);
+  if (find(l, OCT_WEIGHT_Q_BIAS, to->index, 0) == NULL)
+    return;
+  to->qkv_bias = allocate(l, rows, l->type);
+  for (guint i = 0; i < 3; i++) {
+    put(l, find(l, biases[i], to->index, 0), l->type, to->qkv_bias, at, 1);
+    at += part_of(l, find(l, kinds[i], to->index, 0)).rows;
   }
 }
 
@@ -137,7 +210,7 @@ take_mla(const loader *l, oct_cuda_layer *to) {
   to->kv_a = take(l, OCT_WEIGHT_KV_A, to->index);
   to->kv_a_bias = take_norm(l, OCT_WEIGHT_KV_A_BIAS, to->index);
   to->kv_a_norm = take_norm(l, OCT_WEIGHT_KV_A_NORM, to->index);
-  to->kv_b = take(l, OCT_WEIGHT_KV_B, to->index);
+  to->kv_b = take_plain(l, OCT_WEIGHT_KV_B, to->index);
   to->o = take(l, OCT_WEIGHT_O, to->index);
 }
 
@@ -167,23 +240,20 @@ take_kda(const loader *l, oct_cuda_layer *to) {
 
 /* ---------------------------------------------------------------- feed-forward */
 
-/* Gate over up, and down, of one MLP (or of expert `expert` into the place-th matrix). */
-static void
-put_mlp(const loader *l, const oct_cuda_ffn *to, oct_weight_kind gate, guint32 layer,
-        guint32 expert, guint32 place) {
-  guint64 hidden = to->gate_up.columns, size = to->inner * hidden;
-  void *both = (void *)(gsize)to->gate_up.data, *down = (void *)(gsize)to->down.data;
-  put(l, find(l, gate, layer, expert), l->type, both, 2 * place * size, hidden);
-  put(l, find(l, gate + 1, layer, expert), l->type, both, (2 * place + 1) * size, hidden);
-  put(l, find(l, gate + 2, layer, expert), l->type, down, place * size, to->inner);
-}
-
-/* Room for n MLPs as wide as this rank's part of `gate`. */
+/* n MLPs, gate over up and down each, from expert `first` on. `gate` is the first of the three
+ * kinds. */
 static oct_cuda_ffn
-make_ffn(const loader *l, const oct_weight *gate, guint32 n) {
-  guint64 hidden = l->m->spec->hidden, inner = part_of(l, gate).rows;
-  return (oct_cuda_ffn){.gate_up = matrix(l, 2 * inner, hidden, n),
-                        .down = matrix(l, hidden, inner, n),
+take_ffn(const loader *l, oct_weight_kind gate, guint32 layer, guint32 first, guint32 n) {
+  guint64 hidden = l->m->spec->hidden, inner = part_of(l, find(l, gate, layer, first)).rows;
+  g_autoptr(GArray) both = g_array_new(FALSE, FALSE, sizeof(oct_cuda_fragment));
+  g_autoptr(GArray) down = g_array_new(FALSE, FALSE, sizeof(oct_cuda_fragment));
+  for (guint32 i = 0; i < n; i++) {
+    add_fragment(l, both, find(l, gate, layer, first + i), 2 * i * inner);
+    add_fragment(l, both, find(l, gate + 1, layer, first + i), (2 * (guint64)i + 1) * inner);
+    add_fragment(l, down, find(l, gate + 2, layer, first + i), i * hidden);
+  }
+  return (oct_cuda_ffn){.gate_up = build(l, 2 * inner, hidden, n, both, TRUE),
+                        .down = build(l, hidden, inner, n, down, TRUE),
                         .inner = (guint32)inner};
 }
 
@@ -221,19 +291,15 @@ take_moe(const loader *l, oct_cuda_layer *to) {
   to->router = take(l, OCT_WEIGHT_ROUTER, to->index);
   to->router_bias = take_norm(l, OCT_WEIGHT_ROUTER_BIAS, to->index);
   to->score_bias = take_vector(l, OCT_WEIGHT_ROUTER_SCORE_BIAS, to->index, OCT_CUDA_F32);
-  to->experts =
-      make_ffn(l, find(l, OCT_WEIGHT_EXPERT_GATE, to->index, to->first_expert), to->n_experts);
-  for (guint32 i = 0; i < to->n_experts; i++)
-    put_mlp(l, &to->experts, OCT_WEIGHT_EXPERT_GATE, to->index, to->first_expert + i, i);
+  to->experts = take_ffn(l, OCT_WEIGHT_EXPERT_GATE, to->index, to->first_expert, to->n_experts);
   take_expert_biases(l, to);
   if (f->shared_intermediate == 0)
     return;
-  to->shared = make_ffn(l, find(l, OCT_WEIGHT_SHARED_GATE, to->index, 0), 1);
-  put_mlp(l, &to->shared, OCT_WEIGHT_SHARED_GATE, to->index, 0, 0);
+  to->shared = take_ffn(l, OCT_WEIGHT_SHARED_GATE, to->index, 0, 1);
   if (find(l, OCT_WEIGHT_SHARED_SWITCH, to->index, 0) == NULL)
     return;
   /* A vector [hidden, 1] that is a product's one row. */
-  to->shared_switch = matrix(l, 1, l->m->spec->hidden, 1);
+  to->shared_switch = plain_matrix(l, 1, l->m->spec->hidden, 1);
   put(l, find(l, OCT_WEIGHT_SHARED_SWITCH, to->index, 0), l->type,
       (void *)(gsize)to->shared_switch.data, 0, 1);
 }
@@ -255,8 +321,7 @@ take_layer(const loader *l, oct_cuda_layer *to) {
     take_moe(l, to);
     return;
   }
-  to->dense = make_ffn(l, find(l, OCT_WEIGHT_GATE, to->index, 0), 1);
-  put_mlp(l, &to->dense, OCT_WEIGHT_GATE, to->index, 0, 0);
+  to->dense = take_ffn(l, OCT_WEIGHT_GATE, to->index, 0, 1);
 }
 
 /* The embedding is on the first stage, the head on the last; tied ones are one tensor where both
@@ -266,7 +331,7 @@ take_ends(loader *l) {
   oct_cuda_model *m = l->m;
   const oct_model_spec *spec = m->spec;
   if (l->r->is_first)
-    m->embedding = take(l, OCT_WEIGHT_EMBEDDING, 0);
+    m->embedding = take_plain(l, OCT_WEIGHT_EMBEDDING, 0);
   if (!l->r->is_last)
     return;
   m->final_norm = take_norm(l, OCT_WEIGHT_FINAL_NORM, 0);
@@ -278,8 +343,9 @@ take_ends(loader *l) {
   }
   oct_weight w = *find(l, spec->tied_embeddings ? OCT_WEIGHT_EMBEDDING : OCT_WEIGHT_HEAD, 0, 0);
   w.kind = OCT_WEIGHT_HEAD;
-  m->head = matrix(l, m->head_rows, spec->hidden, 1);
-  put(l, &w, l->type, (void *)(gsize)m->head.data, 0, spec->hidden);
+  g_autoptr(GArray) fragments = g_array_new(FALSE, FALSE, sizeof(oct_cuda_fragment));
+  add_fragment(l, fragments, &w, 0);
+  m->head = build(l, m->head_rows, spec->hidden, 1, fragments, TRUE);
 }
 
 /* Cosines and sines of every position. */
@@ -326,8 +392,10 @@ oct_cuda_model_load(oct_cuda_model *m, oct_cuda_rank *r, const oct_cuda_source *
                     guint32 positions, gboolean (*progress)(void *user, double fraction),
                     void *user) {
   *m = (oct_cuda_model){.rank = r, .spec = source->spec};
+  widened all = {0};
   loader l = {.m = m,
               .r = r,
+              .widened = &all,
               .map = source->map,
               .type = oct_cuda_rank_type(r),
               .place = oct_cuda_share_of(source->spec, &r->group->config->parallel, r->index)};
@@ -347,6 +415,12 @@ oct_cuda_model_load(oct_cuda_model *m, oct_cuda_rank *r, const oct_cuda_source *
   }
   gboolean sent = oct_cuda_upload_finish(l.upload);
   oct_cuda_upload_free(l.upload);
+  g_info("cuda: rank %u: %.2f GiB of weights", r->index, (double)m->bytes / (1u << 30));
+  if (all.n > 0)
+    g_message("cuda: rank %u: %u weights are widened to bfloat16, %.2f GiB from %.2f, as the first "
+              "(%s): %s",
+              r->index, all.n, (double)all.bytes / (1u << 30), (double)all.stored / (1u << 30),
+              all.layout, all.why);
   return sent && !r->failed;
 }
 

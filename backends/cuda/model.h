@@ -8,6 +8,7 @@
 #ifndef OCT_BACKENDS_CUDA_MODEL_H
 #define OCT_BACKENDS_CUDA_MODEL_H
 
+#include "backends/cuda/glue.h"
 #include "backends/cuda/rank.h"
 #include "engine/model/files/model.h"
 
@@ -98,6 +99,18 @@ void oct_cuda_upload_free(oct_cuda_upload *upload);        /* accepts NULL */
 /* Through pinned staging, in the order of the rank's copy-in stream; made-up numbers of plain types
  * are made on the device. FALSE: noted. */
 gboolean oct_cuda_upload_slice(oct_cuda_upload *upload, const oct_cuda_slice *slice);
+/* For other contents (matrix.c): the next staging buffer, OCT_CUDA_STAGING_BYTES, once it is free,
+ * or NULL; then what was put there, `height` dense runs of `bytes`, goes to `to`, `pitch` apart, or
+ * as stored codes to where call->data says. Made-up codes are made on the device. FALSE, NULL:
+ * noted. */
+#define OCT_CUDA_STAGING_BYTES ((gsize)32 << 20)
+guint8 *oct_cuda_upload_staging(oct_cuda_upload *upload) G_GNUC_WARN_UNUSED_RESULT;
+gboolean oct_cuda_upload_send(oct_cuda_upload *upload, void *to, gsize pitch, gsize bytes,
+                              gsize height) G_GNUC_WARN_UNUSED_RESULT;
+gboolean oct_cuda_upload_pack(oct_cuda_upload *upload, oct_cuda_packing *call,
+                              gsize bytes) G_GNUC_WARN_UNUSED_RESULT;
+gboolean oct_cuda_upload_make_codes(oct_cuda_upload *upload,
+                                    const oct_glue_dummy_codes *call) G_GNUC_WARN_UNUSED_RESULT;
 /* Waits for all of it. */
 gboolean oct_cuda_upload_finish(oct_cuda_upload *upload);
 

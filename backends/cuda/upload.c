@@ -3,10 +3,7 @@
  * anything else is read as float32 first. */
 #include <string.h>
 
-#include "backends/cuda/glue.h"
 #include "backends/cuda/model.h"
-
-#define STAGING_BYTES ((gsize)32 << 20)
 
 struct oct_cuda_upload {
   oct_cuda_rank *rank;
@@ -14,7 +11,8 @@ struct oct_cuda_upload {
   cudaEvent_t sent[2];
   gboolean busy[2];
   guint next;
-  float *row; /* read as float32 */
+  guint8 *codes; /* on the device, before they are packed; NULL until then */
+  float *row;    /* read as float32 */
   gsize row_floats;
 };
 
@@ -23,7 +21,7 @@ oct_cuda_upload_new(oct_cuda_rank *rank) {
   oct_cuda_upload *u = g_new0(oct_cuda_upload, 1);
   u->rank = rank;
   for (guint i = 0; i < 2; i++) {
-    u->staging[i] = oct_cuda_alloc_pinned(rank, STAGING_BYTES, "staging of weights");
+    u->staging[i] = oct_cuda_alloc_pinned(rank, OCT_CUDA_STAGING_BYTES, "staging of weights");
     u->sent[i] = oct_cuda_event_new(rank);
   }
   if (rank->failed)
@@ -40,6 +38,7 @@ oct_cuda_upload_free(oct_cuda_upload *u) {
     if (u->sent[i] != NULL)
       (void)cudaEventDestroy(u->sent[i]);
   }
+  oct_cuda_release(u->rank, u->codes);
   g_free(u->row);
   g_free(u);
 }
@@ -102,23 +101,52 @@ make_dummy(oct_cuda_upload *u, const oct_cuda_slice *s) {
   return oct_cuda_note(u->rank, oct_glue_make_dummy(u->rank->copy_in, &call), "made-up weights");
 }
 
+guint8 *
+oct_cuda_upload_staging(oct_cuda_upload *u) {
+  u->next ^= 1;
+  if (u->busy[u->next] && !oct_cuda_wait(u->rank, u->sent[u->next], "the upload of weights"))
+    return NULL;
+  return u->staging[u->next];
+}
+
+gboolean
+oct_cuda_upload_send(oct_cuda_upload *u, void *to, gsize pitch, gsize bytes, gsize height) {
+  u->busy[u->next] = TRUE;
+  return oct_cuda_note(u->rank,
+                       cudaMemcpy2DAsync(to, pitch, u->staging[u->next], bytes, bytes, height,
+                                         cudaMemcpyHostToDevice, u->rank->copy_in),
+                       "the upload of weights") &&
+         oct_cuda_note(u->rank, cudaEventRecord(u->sent[u->next], u->rank->copy_in), "an event");
+}
+
+gboolean
+oct_cuda_upload_pack(oct_cuda_upload *u, oct_cuda_packing *call, gsize bytes) {
+  if (u->codes == NULL)
+    u->codes = oct_cuda_alloc(u->rank, OCT_CUDA_STAGING_BYTES, "codes before they are packed");
+  if (u->codes == NULL || !oct_cuda_upload_send(u, u->codes, bytes, bytes, 1))
+    return FALSE;
+  oct_cuda_queue queue = u->rank->queue;
+  queue.stream = u->rank->copy_in;
+  call->codes = u->codes;
+  return oct_cuda_note(u->rank, oct_cuda_pack(&queue, call), "packed weights");
+}
+
+gboolean
+oct_cuda_upload_make_codes(oct_cuda_upload *u, const oct_glue_dummy_codes *call) {
+  return oct_cuda_note(u->rank, oct_glue_make_codes(u->rank->copy_in, call), "made-up weights");
+}
+
 /* A run of rows that fits a staging buffer. */
 static gboolean
 send_rows(oct_cuda_upload *u, const oct_cuda_slice *s, guint64 first, guint64 n) {
   gsize element = oct_cuda_type_bytes(s->type), row_bytes = s->columns * element;
-  guint at = u->next;
-  u->next ^= 1;
-  if (u->busy[at] && !oct_cuda_wait(u->rank, u->sent[at], "the upload of weights"))
+  guint8 *staging = oct_cuda_upload_staging(u);
+  if (staging == NULL)
     return FALSE;
   for (guint64 i = 0; i < n; i++)
-    fill_row(u, s, first + i, u->staging[at] + i * row_bytes);
-  guint8 *to = (guint8 *)s->out + first * s->pitch * element;
-  u->busy[at] = TRUE;
-  return oct_cuda_note(u->rank,
-                       cudaMemcpy2DAsync(to, s->pitch * element, u->staging[at], row_bytes,
-                                         row_bytes, n, cudaMemcpyHostToDevice, u->rank->copy_in),
-                       "the upload of weights") &&
-         oct_cuda_note(u->rank, cudaEventRecord(u->sent[at], u->rank->copy_in), "an event");
+    fill_row(u, s, first + i, staging + i * row_bytes);
+  return oct_cuda_upload_send(u, (guint8 *)s->out + first * s->pitch * element, s->pitch * element,
+                              row_bytes, n);
 }
 
 gboolean
@@ -128,12 +156,12 @@ oct_cuda_upload_slice(oct_cuda_upload *u, const oct_cuda_slice *s) {
       (w->type == OCT_STORED_F32 || w->type == OCT_STORED_BF16))
     return make_dummy(u, s);
   gsize row_bytes = s->columns * oct_cuda_type_bytes(s->type);
-  if (row_bytes == 0 || row_bytes > STAGING_BYTES) {
+  if (row_bytes == 0 || row_bytes > OCT_CUDA_STAGING_BYTES) {
     if (row_bytes > 0)
       oct_cuda_fail(u->rank, "a row of weights is larger than the staging buffer");
     return row_bytes == 0;
   }
-  guint64 each = STAGING_BYTES / row_bytes;
+  guint64 each = OCT_CUDA_STAGING_BYTES / row_bytes;
   for (guint64 first = 0; first < s->rows; first += each)
     if (!send_rows(u, s, first, MIN(each, s->rows - first)))
       return FALSE;

@@ -231,8 +231,31 @@ load_gguf(const char *path, GError **error) {
   return checkpoint != NULL ? oct_model_spec_from_gguf(checkpoint, error) : NULL;
 }
 
-oct_model_spec *
-oct_model_spec_load(const char *name, const char *zoo_dir, GError **error) {
+/* "NAME+FORMAT": the type that follows the last plus, and NAME in *base (owned). NONE: another kind
+ * of name. */
+static oct_dtype
+split_format(const char *name, char **base) {
+  const char *plus = strrchr(name, '+');
+  for (guint type = OCT_DTYPE_FP8; plus != NULL && type <= OCT_DTYPE_INT4_G32; type++)
+    if (g_str_equal(plus + 1, oct_dtype_name((oct_dtype)type))) {
+      *base = g_strndup(name, (gsize)(plus - name));
+      return (oct_dtype)type;
+    }
+  return OCT_DTYPE_NONE;
+}
+
+/* The same model with the weights that quantising schemes cover in another type. */
+static void
+change_format(oct_model_spec *spec, oct_dtype type) {
+  oct_weight_types *t = &spec->types;
+  t->attention = t->dense_ffn = t->expert = t->shared_expert = type;
+  char *name = g_strdup_printf("%s+%s", spec->name, oct_dtype_name(type));
+  g_free(spec->name);
+  spec->name = name;
+}
+
+static oct_model_spec *
+load_as_it_is(const char *name, const char *zoo_dir, GError **error) {
   g_autofree char *path = find_config(name, zoo_dir);
   if (is_gguf(name, path))
     return load_gguf(name, error);
@@ -254,6 +277,17 @@ oct_model_spec_load(const char *name, const char *zoo_dir, GError **error) {
     g_free(spec->name);
     spec->name = name_of(path);
   }
+  return spec;
+}
+
+oct_model_spec *
+oct_model_spec_load(const char *name, const char *zoo_dir, GError **error) {
+  g_autofree char *base = NULL;
+  oct_dtype type =
+      g_file_test(name, G_FILE_TEST_EXISTS) ? OCT_DTYPE_NONE : split_format(name, &base);
+  oct_model_spec *spec = load_as_it_is(base != NULL ? base : name, zoo_dir, error);
+  if (spec != NULL && type != OCT_DTYPE_NONE)
+    change_format(spec, type);
   return spec;
 }
 

@@ -173,8 +173,7 @@ call_product(const bench *b, void *context, unsigned set) {
 static double
 measure_product(bench *b, oct_cuda_type type, unsigned side, const char *name) {
   size_t n = (size_t)side * side;
-  float one = 1;
-  void *scale = bench_copy(&one, sizeof one);
+  void *scale = bench_random(b, OCT_CUDA_F32, side, 1); /* of rows, for fp8 */
   oct_cuda_format format = type == OCT_CUDA_F32    ? OCT_CUDA_MATRIX_F32
                            : type == OCT_CUDA_BF16 ? OCT_CUDA_MATRIX_BF16
                                                    : OCT_CUDA_MATRIX_FP8;

@@ -14,11 +14,11 @@ call_product(const bench *b, void *context, unsigned set) {
 }
 
 static const char *const format_names[] = {"f32", "bf16", "fp8", "fp8 block", "mxfp4", "int4"};
-static const char *const path_names[] = {"auto", "blas", "skinny", "tile"};
+static const char *const path_names[] = {"auto", "blas", "skinny", "tile", "stream", "wide"};
 
 static double
 weight_bytes(oct_cuda_format format, double n) {
-  static const double bytes[] = {4, 2, 1, 1 + 4.0 / 16384, 0.5 + 1.0 / 32, 0.5 + 3.0 / 128};
+  static const double bytes[] = {4, 2, 1, 1 + 4.0 / 16384, 0.5 + 1.0 / 32, 0.5 + 4.0 / 128};
   return bytes[format] * n;
 }
 
@@ -35,16 +35,16 @@ make_weight(const bench *b, oct_cuda_format format, size_t n, uint32_t rows, uin
   case OCT_CUDA_MATRIX_FP8:
   case OCT_CUDA_MATRIX_FP8_BLOCK:
     w.data = bench_random(b, OCT_CUDA_FP8, size, 4);
-    w.scales = bench_random(b, OCT_CUDA_F32, n * ((rows + 127) / 128) * ((columns + 127) / 128), 1);
+    w.scales = bench_random(b, OCT_CUDA_F32, n * oct_cuda_matrix_scale_bytes(&w) / 4, 1);
     break;
   case OCT_CUDA_MATRIX_MXFP4:
-    w.data = bench_bytes(b, size / 2, 0, 255);
-    w.scales = bench_bytes(b, size / 32, 118, 126);
+    w.data = bench_bytes(b, n * oct_cuda_matrix_bytes(&w), 0, 255);
+    w.scales = bench_bytes(b, n * oct_cuda_matrix_scale_bytes(&w), 118, 126);
     break;
   case OCT_CUDA_MATRIX_INT4:
-    w.data = bench_bytes(b, size / 2, 0, 255);
-    w.scales = bench_bytes(b, size / 64, 0x20, 0x28);
-    w.zeros = bench_bytes(b, size / 128, 0, 15);
+    w.group = 128;
+    w.data = bench_bytes(b, n * oct_cuda_matrix_bytes(&w), 0, 255);
+    w.scales = bench_bytes(b, n * oct_cuda_matrix_scale_bytes(&w), 8, 8); /* zeros too */
     break;
   }
   return w;
@@ -116,12 +116,14 @@ make_pairs(const bench *b, oct_cuda_pairs *pairs, uint32_t n, uint32_t top_k, ui
   return distinct;
 }
 
-double
-bench_experts(bench *b, uint32_t n, uint32_t n_experts, uint32_t top_k, uint32_t rows,
-              uint32_t columns, oct_cuda_format format) {
+static double
+run_experts(bench *b, uint32_t n, uint32_t n_experts, uint32_t top_k, uint32_t rows,
+            uint32_t columns, oct_cuda_format format, oct_cuda_path path) {
   bench_item item = {.rate = b->bf16_rate, .call = call_experts};
-  snprintf(item.name, sizeof item.name, "experts %s, %u tokens, %u of %u, %u x %u",
-           format_names[format], n, top_k, n_experts, rows, columns);
+  snprintf(item.name, sizeof item.name, "experts %s, %u tokens, %u of %u, %u x %u%s%s",
+           format_names[format], n, top_k, n_experts, rows, columns,
+           path == OCT_CUDA_PATH_AUTO ? "" : ", ",
+           path == OCT_CUDA_PATH_AUTO ? "" : path_names[path]);
   if (!bench_wants(b, item.name))
     return -1;
   oct_cuda_pairs pairs;
@@ -137,6 +139,8 @@ bench_experts(bench *b, uint32_t n, uint32_t n_experts, uint32_t top_k, uint32_t
   for (unsigned i = 0; i < item.sets; i++)
     experts[i] =
         (oct_cuda_expert_matmul){.type = OCT_CUDA_BF16,
+                                 .y_type = OCT_CUDA_BF16,
+                                 .path = path,
                                  .weight = make_weight(b, format, n_experts, rows, columns),
                                  .pairs = &pairs,
                                  .gather = true,
@@ -147,6 +151,12 @@ bench_experts(bench *b, uint32_t n, uint32_t n_experts, uint32_t top_k, uint32_t
   double seconds = bench_run(b, &item);
   bench_free_all();
   return seconds;
+}
+
+double
+bench_experts(bench *b, uint32_t n, uint32_t n_experts, uint32_t top_k, uint32_t rows,
+              uint32_t columns, oct_cuda_format format) {
+  return run_experts(b, n, n_experts, top_k, rows, columns, format, OCT_CUDA_PATH_AUTO);
 }
 
 /* ---------------------------------------------------------------- a whole block of experts */
@@ -181,6 +191,7 @@ make_block(const bench *b, expert_block *e, const oct_cuda_pairs *pairs, uint32_
   e->pairs = *pairs;
   e->up = (oct_cuda_expert_matmul){
       .type = OCT_CUDA_BF16,
+      .y_type = OCT_CUDA_BF16,
       .weight = make_weight(b, format, pairs->n_experts, 2 * inner, hidden),
       .pairs = &e->pairs,
       .gather = true,
@@ -202,9 +213,9 @@ make_block(const bench *b, expert_block *e, const oct_cuda_pairs *pairs, uint32_
                                .pairs = &e->pairs,
                                .x = e->glu.out,
                                .x_stride = inner,
-                               .y = bench_room((size_t)rows * hidden * 2),
+                               .y = bench_room((size_t)rows * hidden * 4),
                                .y_stride = hidden};
-  e->combine = (oct_cuda_combine){.type = OCT_CUDA_BF16,
+  e->combine = (oct_cuda_combine){.type = OCT_CUDA_F32,
                                   .out_type = OCT_CUDA_BF16,
                                   .pairs = &e->pairs,
                                   .weights = bench_random(b, OCT_CUDA_F32, rows, 1),
@@ -227,7 +238,7 @@ bench_expert_block(bench *b, uint32_t n, uint32_t n_experts, uint32_t top_k, uin
   *distinct = make_pairs(b, &pairs, n, top_k, n_experts);
   double elements = 3.0 * hidden * inner;
   item.bytes =
-      weight_bytes(format, elements) * *distinct + (double)n * top_k * (4.0 * hidden + 6.0 * inner);
+      weight_bytes(format, elements) * *distinct + (double)n * top_k * (8.0 * hidden + 6.0 * inner);
   item.flops = 2 * elements * n * top_k;
   item.sets = bench_sets(item.bytes);
   if (item.sets > 8)
@@ -252,20 +263,38 @@ bench_matmul(bench *b) {
     for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
       bench_product(b, shapes[s].name, rows[i], shapes[s].rows, shapes[s].columns,
                     OCT_CUDA_MATRIX_BF16, OCT_CUDA_PATH_BLAS);
-      if (rows[i] <= 64)
+      if (rows[i] <= 8)
         bench_product(b, shapes[s].name, rows[i], shapes[s].rows, shapes[s].columns,
                       OCT_CUDA_MATRIX_BF16, OCT_CUDA_PATH_SKINNY);
+      if (rows[i] <= 32)
+        bench_product(b, shapes[s].name, rows[i], shapes[s].rows, shapes[s].columns,
+                      OCT_CUDA_MATRIX_BF16, OCT_CUDA_PATH_STREAM);
     }
   bench_product(b, "gate+up", 4096, 28672, 4096, OCT_CUDA_MATRIX_BF16, OCT_CUDA_PATH_BLAS);
   bench_product(b, "gate+up", 4096, 28672, 4096, OCT_CUDA_MATRIX_BF16, OCT_CUDA_PATH_TILE);
   for (int f = OCT_CUDA_MATRIX_FP8; f <= OCT_CUDA_MATRIX_INT4; f++) {
-    for (unsigned i = 0; i < 6; i++)
+    for (unsigned i = 0; i < 6; i++) {
       bench_product(b, "gate+up", rows[i], 28672, 4096, (oct_cuda_format)f, OCT_CUDA_PATH_SKINNY);
+      if (rows[i] <= 32)
+        bench_product(b, "gate+up", rows[i], 28672, 4096, (oct_cuda_format)f, OCT_CUDA_PATH_STREAM);
+    }
+    bench_product(b, "o", 1, 4096, 4096, (oct_cuda_format)f, OCT_CUDA_PATH_STREAM);
+    bench_product(b, "o", 16, 4096, 4096, (oct_cuda_format)f, OCT_CUDA_PATH_STREAM);
     bench_product(b, "gate+up", 1024, 28672, 4096, (oct_cuda_format)f, OCT_CUDA_PATH_TILE);
+    static const uint32_t many[] = {128, 256, 1024, 8192};
+    for (unsigned i = 0; i < sizeof many / sizeof *many; i++)
+      bench_product(b, "gate+up", many[i], 28672, 4096, (oct_cuda_format)f, OCT_CUDA_PATH_WIDE);
   }
   static const uint32_t tokens[] = {1, 16, 64, 256, 2048};
-  for (unsigned i = 0; i < sizeof tokens / sizeof *tokens; i++) {
-    bench_experts(b, tokens[i], 128, 8, 1536, 2048, OCT_CUDA_MATRIX_BF16);
-    bench_experts(b, tokens[i], 32, 4, 5760, 2880, OCT_CUDA_MATRIX_MXFP4);
-  }
+  static const oct_cuda_path paths[] = {OCT_CUDA_PATH_SKINNY, OCT_CUDA_PATH_STREAM,
+                                        OCT_CUDA_PATH_WIDE};
+  for (unsigned i = 0; i < sizeof tokens / sizeof *tokens; i++)
+    for (unsigned p = 0; p < sizeof paths / sizeof *paths; p++) {
+      if (tokens[i] == 2048 && p != 2)
+        continue;
+      run_experts(b, tokens[i], 128, 8, 1536, 2048, OCT_CUDA_MATRIX_BF16, paths[p]);
+      run_experts(b, tokens[i], 128, 8, 1536, 2048, OCT_CUDA_MATRIX_FP8_BLOCK, paths[p]);
+      run_experts(b, tokens[i], 128, 8, 1536, 2048, OCT_CUDA_MATRIX_INT4, paths[p]);
+      run_experts(b, tokens[i], 32, 4, 5760, 2880, OCT_CUDA_MATRIX_MXFP4, paths[p]);
+    }
 }

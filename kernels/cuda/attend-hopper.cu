@@ -399,18 +399,6 @@ __launch_bounds__(THREADS, 1)
 
 /* ---------------------------------------------------------------- launch */
 
-/* The driver's function that makes tensor maps; NULL where there is none. */
-static PFN_cuTensorMapEncodeTiled_v12000
-find_encoder(void) {
-  void *found = NULL;
-  cudaDriverEntryPointQueryResult result;
-  if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault,
-                                       &result) != cudaSuccess ||
-      result != cudaDriverEntryPointSuccess)
-    return NULL;
-  return (PFN_cuTensorMapEncodeTiled_v12000)found;
-}
-
 /* The pool of a layer as [page, keys' and values' heads, token, dimension]. */
 static bool
 make_map(const attend_args &a, CUtensorMap *map) {

@@ -78,6 +78,17 @@ sigmoidf(float x) {
   return 1 / (1 + expf(-x));
 }
 
+OCT_DEVICE float
+glu(const oct_glu_params &p, float gate, float up) {
+  if (p.kind == OCT_GLU_SWIGLU)
+    return gate * sigmoidf(gate) * up;
+  if (p.kind == OCT_GLU_SITU)
+    return p.alpha * tanhf(gate / p.alpha) * sigmoidf(gate) * p.limit * tanhf(up / p.limit);
+  gate = fminf(gate, p.limit);
+  up = fminf(fmaxf(up, -p.limit), p.limit);
+  return gate * sigmoidf(p.alpha * gate) * (up + 1);
+}
+
 /* ---------------------------------------------------------------- reductions */
 
 OCT_DEVICE float

@@ -59,17 +59,6 @@ oct_cuda_gather_rows(const oct_cuda_queue *queue, const oct_cuda_gather *call) {
 
 /* ---------------------------------------------------------------- gated activations */
 
-OCT_DEVICE float
-glu(const oct_glu_params &p, float gate, float up) {
-  if (p.kind == OCT_GLU_SWIGLU)
-    return gate * sigmoidf(gate) * up;
-  if (p.kind == OCT_GLU_SITU)
-    return p.alpha * tanhf(gate / p.alpha) * sigmoidf(gate) * p.limit * tanhf(up / p.limit);
-  gate = fminf(gate, p.limit);
-  up = fminf(fmaxf(up, -p.limit), p.limit);
-  return gate * sigmoidf(p.alpha * gate) * (up + 1);
-}
-
 template <typename T, int N>
 static __global__ void
 glu_rows(oct_cuda_glu a) {
@@ -195,53 +184,41 @@ oct_cuda_convert(const oct_cuda_queue *queue, oct_cuda_type from_type, const voi
   return OCT_BY_TYPE(from_type, F, convert_to<F>(queue, from, to_type, to, n));
 }
 
-/* ---------------------------------------------------------------- to fp8 with one scale */
+/* ---------------------------------------------------------------- rows to fp8 */
 
+template <typename T, int N>
 static __global__ void
-clear_scale(float *scale) {
-  await_predecessors();
-  *scale = 0;
-}
-
-/* Non-negative floats are ordered as their bits are. */
-template <typename T>
-static __global__ void
-find_largest(oct_cuda_quantise a) {
+quantise_rows(oct_cuda_quantise a) {
   __shared__ float room[32];
-  await_predecessors();
-  const T *x = (const T *)a.x + blockIdx.x * a.x_stride;
-  float most = 0;
-  for (uint32_t c = threadIdx.x; c < a.width; c += blockDim.x)
-    most = fmaxf(most, fabsf(to_float(x[c])));
-  most = block_max(most, room);
-  if (threadIdx.x == 0)
-    atomicMax((unsigned *)a.scale, __float_as_uint(fmaxf(most / 448, 1e-12f)));
-}
-
-template <typename T>
-static __global__ void
-quantise(oct_cuda_quantise a) {
   admit_successor();
   await_predecessors();
-  uint32_t c = blockIdx.y * blockDim.x + threadIdx.x;
-  if (c < a.width)
-    ((fp8 *)a.out)[(size_t)blockIdx.x * a.width + c] =
-        from_float<fp8>(to_float(((const T *)a.x)[blockIdx.x * a.x_stride + c]) / *a.scale);
+  const T *x = (const T *)a.x + blockIdx.x * a.x_stride;
+  fp8 *out = (fp8 *)a.out + (size_t)blockIdx.x * a.width;
+  float most = 0, v[N];
+  for (uint32_t c = N * threadIdx.x; c < a.width; c += N * blockDim.x) {
+    load_floats<T, N>(x + c, v);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      most = fmaxf(most, fabsf(v[i]));
+  }
+  float scale = fmaxf(block_max(most, room) / 448, 1e-12f);
+  if (threadIdx.x == 0)
+    a.scale[blockIdx.x] = scale;
+  for (uint32_t c = N * threadIdx.x; c < a.width; c += N * blockDim.x) {
+    load_floats<T, N>(x + c, v);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      v[i] /= scale;
+    store_floats<fp8, N>(out + c, v);
+  }
 }
 
 template <typename T>
 static int
 launch_quantise(const oct_cuda_queue *queue, const oct_cuda_quantise *call) {
-  int error = OCT_CUDA_OK;
-  if (!call->is_static) {
-    error = launch(queue, clear_scale, dim3(1), dim3(1), 0, call->scale);
-    if (error == OCT_CUDA_OK)
-      error = launch(queue, find_largest<T>, dim3(call->n), dim3(256), 0, *call);
-  }
-  if (error == OCT_CUDA_OK)
-    error = launch(queue, quantise<T>, row_grid(call->n, call->width, 1), dim3(OCT_ROW_THREADS), 0,
-                   *call);
-  return error;
+  if (call->width % 8 == 0 && call->x_stride % 8 == 0)
+    return launch(queue, quantise_rows<T, 8>, dim3(call->n), dim3(256), 0, *call);
+  return launch(queue, quantise_rows<T, 1>, dim3(call->n), dim3(256), 0, *call);
 }
 
 int

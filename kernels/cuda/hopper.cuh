@@ -9,6 +9,18 @@
 
 #include "kernels/cuda/barrier.cuh"
 
+/* The driver's function that makes tensor maps; NULL where there is none. */
+static inline PFN_cuTensorMapEncodeTiled_v12000
+find_encoder(void) {
+  void *found = NULL;
+  cudaDriverEntryPointQueryResult result;
+  if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault,
+                                       &result) != cudaSuccess ||
+      result != cudaDriverEntryPointSuccess)
+    return NULL;
+  return (PFN_cuTensorMapEncodeTiled_v12000)found;
+}
+
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 /* ---------------------------------------------------------------- copies */
@@ -19,6 +31,15 @@ copy_box(uint32_t to, const CUtensorMap *map, uint32_t barrier, int c0, int c1, 
   asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
                "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
                "l"(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+               : "memory");
+}
+
+/* The same of a matrix. */
+OCT_DEVICE void
+copy_box(uint32_t to, const CUtensorMap *map, uint32_t barrier, int c0, int c1) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+               "[%0], [%1, {%3, %4}], [%2];" ::"r"(to),
+               "l"(map), "r"(barrier), "r"(c0), "r"(c1)
                : "memory");
 }
 
@@ -133,7 +154,48 @@ wgmma_values(float (&d)[32], const uint32_t (&a)[4], uint64_t b, int adds) {
         "+f"(d[30]), "+f"(d[31])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds));
 }
+/* The same for as many columns as d has room for. */
+OCT_DEVICE void
+wgmma_product(float (&d)[16], uint64_t a, uint64_t b, int adds) {
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.ne.b32 p, %18, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+      "%16, %17, p, 1, 1, 0, 0;\n"
+      "}\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
+        "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
+        "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+      : "l"(a), "l"(b), "r"(adds));
+}
+
+OCT_DEVICE void
+wgmma_product(float (&d)[32], uint64_t a, uint64_t b, int adds) {
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "setp.ne.b32 p, %34, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "%32, %33, p, 1, 1, 0, 0;\n"
+      "}\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
+        "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
+        "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]),
+        "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
+        "+f"(d[30]), "+f"(d[31])
+      : "l"(a), "l"(b), "r"(adds));
+}
 /* clang-format on */
+
+OCT_DEVICE void
+wgmma_product(float (&d)[64], uint64_t a, uint64_t b, int adds) {
+  wgmma_scores(d, a, b, adds);
+}
 
 template <int N>
 OCT_DEVICE void

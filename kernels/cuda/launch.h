@@ -191,23 +191,45 @@ int oct_cuda_convert(const oct_cuda_queue *queue, oct_cuda_type from_type, const
 typedef enum oct_cuda_format {
   OCT_CUDA_MATRIX_F32,
   OCT_CUDA_MATRIX_BF16,
-  OCT_CUDA_MATRIX_FP8,       /* e4m3, scales: float[1] */
-  OCT_CUDA_MATRIX_FP8_BLOCK, /* e4m3, scales: float[ceil(rows / 128), ceil(columns / 128)] */
-  OCT_CUDA_MATRIX_MXFP4, /* two e2m1 codes a byte, the even column low; scales: e8m0 bytes [rows,
-                            columns / 32] */
-  OCT_CUDA_MATRIX_INT4,  /* two codes a byte, the even column low; (code - zero) * scale; scales:
-                            float16 [rows, columns / 128], zeros: bytes likewise */
+  OCT_CUDA_MATRIX_FP8,       /* e4m3; scales: float[rows] */
+  OCT_CUDA_MATRIX_FP8_BLOCK, /* e4m3; scales: float[ceil(rows / 128), ceil(columns / 128)] */
+  OCT_CUDA_MATRIX_MXFP4,     /* e2m1 codes, packed; scales: e8m0 bytes [chunks, rows, 4] */
+  OCT_CUDA_MATRIX_INT4,      /* codes of four bits, packed: (code - zero) * scale; scales: words
+                                [chunks, rows, 128 / group] of a float16, with the zero above it */
 } oct_cuda_format;
 
 /* A weight [rows, columns] = [outputs, inputs], or `n` of them one after another (experts), scales
- * and zeros likewise. Columns of MXFP4 and INT4 are multiples of 32 and 128. */
+ * likewise.
+ *
+ * Packed codes are in chunks of 128 inputs, the last one filled up with zero codes and zero scales.
+ * A chunk is 64 bytes, 4 runs of 4 words: word j of run t has inputs 32 j + 8 t to + 7, the even
+ * ones in its lower half and the odd ones in its upper, in order from bit 0 on. oct_cuda_pack()
+ * makes them. Columns of MXFP4 are a multiple of 32, those of INT4 of its group. */
 typedef struct oct_cuda_matrix {
   oct_cuda_format format;
   uint32_t rows, columns;
+  uint32_t group; /* INT4: inputs that share a scale: 32, 64 or 128 */
   const void *data;
   const void *scales;
-  const uint8_t *zeros;
 } oct_cuda_matrix;
+
+size_t oct_cuda_matrix_bytes(const oct_cuda_matrix *matrix); /* of one's data */
+size_t oct_cuda_matrix_scale_bytes(const oct_cuda_matrix *matrix);
+
+/* Codes of four bits as checkpoints store them, to packed rows. */
+typedef enum oct_cuda_codes {
+  OCT_CUDA_CODES_ROWS, /* bytes [rows, columns / 2], the even column low */
+  OCT_CUDA_CODES_AWQ,  /* words [columns, rows / 8]; their places have rows 0 2 4 6 1 3 5 7 */
+  OCT_CUDA_CODES_GPTQ, /* words [columns / 8, rows], the first column lowest */
+} oct_cuda_codes;
+typedef struct oct_cuda_packing {
+  oct_cuda_codes kind;
+  uint32_t rows, columns; /* columns, and rows of AWQ, are multiples of 8 */
+  const void *codes;
+  size_t stride; /* of what is stored in rows, in bytes (ROWS) or words */
+  void *data;    /* of the first of the packed rows */
+} oct_cuda_packing;
+int oct_cuda_pack(const oct_cuda_queue *queue, const oct_cuda_packing *call);
 
 /* cuBLASLt and its plans, one per queue's thread and device. */
 typedef struct oct_cuda_blas oct_cuda_blas;
@@ -226,15 +248,19 @@ typedef enum oct_cuda_path {
   OCT_CUDA_PATH_BLAS,   /* cuBLASLt: F32 and BF16 weights; FP8 when x is FP8 */
   OCT_CUDA_PATH_SKINNY, /* own kernel for few rows (m <= 64): every format */
   OCT_CUDA_PATH_TILE,   /* own kernel of fixed tiles: every format; what FIXED_ORDER takes */
+  OCT_CUDA_PATH_STREAM, /* own kernel for few rows (m <= 32) on Hopper: every format */
+  OCT_CUDA_PATH_WIDE,   /* own kernel for many rows on Hopper: every format */
 } oct_cuda_path;
 
 /* y[i, r] = sum over c of x[i, c] w[r, c] (+ bias[r]) (+ y[i, r] with accumulate), for m rows.
- * x is x_type: F32 (weights F32), BF16 (all weights but F32), or FP8 (weights FP8, with x_scale[1]
- * on the device). y is y_type: F32 or BF16. bias: F32 for F32 weights, else BF16, or NULL.
+ * x is x_type: F32 (weights F32), BF16 (all weights but F32), or FP8 (weights FP8, with x_scale[m]
+ * on the device, of rows). y is y_type: F32 or BF16. bias: F32 for F32 weights, else BF16, or NULL.
  * batch > 1: that many products with the given distances (of w in elements; F32 and BF16 weights
  * only). transposed: w is read as [columns, rows], y[i, c] = sum over r of x[i, r] w[r, c], of F32
  * and BF16 weights, with y of `columns` columns. w_stride 0 = columns, else the distance of rows
  * (F32 and BF16). F32 products are float32 throughout (no tf32).
+ * glu (path STREAM alone, else UNSUPPORTED): rows are gates, then ups, and y[i, r] = glu(gate, up)
+ * has rows / 2 columns.
  * The first call with a shape makes its plan (host memory), which is kept: make each shape once
  * before a capture. */
 typedef struct oct_cuda_matmul {
@@ -248,6 +274,7 @@ typedef struct oct_cuda_matmul {
   size_t x_stride;
   const float *x_scale;
   const void *bias;
+  const oct_glu_params *glu;
   void *y;
   size_t y_stride;
   uint32_t batch; /* 0 = 1 */
@@ -258,16 +285,14 @@ int oct_cuda_multiply(const oct_cuda_queue *queue, oct_cuda_blas *blas,
 /* Which path AUTO takes: for counters. */
 oct_cuda_path oct_cuda_matmul_path(const oct_cuda_queue *queue, const oct_cuda_matmul *call);
 
-/* x[n, width] to e4m3 with one scale: scale[0] = max |x| / 448 (at least 1e-12), out = x / scale.
- * `is_static`: scale[0] is given. */
+/* x[n, width] to e4m3, each row over its scale, max |x[i]| / 448 and at least 1e-12. */
 typedef struct oct_cuda_quantise {
   oct_cuda_type type;
   uint32_t n, width;
   const void *x;
   size_t x_stride;
-  bool is_static;
-  float *scale;
-  void *out; /* [n, width] */
+  float *scale; /* [n] */
+  void *out;    /* [n, width] */
 } oct_cuda_quantise;
 int oct_cuda_quantise_fp8(const oct_cuda_queue *queue, const oct_cuda_quantise *call);
 
@@ -523,12 +548,15 @@ typedef struct oct_cuda_pairs {
 int oct_cuda_sort_pairs(const oct_cuda_queue *queue, const oct_cuda_pairs *call);
 
 /* y[row] = w[expert of row] x[..] (+ bias[expert]) for the sorted rows. weight: n_local matrices;
- * slots (or NULL) maps a local expert to its matrix. gather: x's row of sorted row r is pair_of[r]
- * / top_k (x[n, columns]), else r. bias [n_local, rows] of `type`, or NULL. */
+ * slots (or NULL) maps a local expert to its matrix, of n_matrices. gather: x's row of sorted row r
+ * is pair_of[r] / top_k (x[n, columns]), else r. bias [n_local, rows] of `type`, or NULL. */
 typedef struct oct_cuda_expert_matmul {
-  oct_cuda_type type; /* of x, y and bias: F32 with F32 weights, else BF16 */
+  oct_cuda_type type;   /* of x and bias: F32 with F32 weights, else BF16 */
+  oct_cuda_type y_type; /* F32; BF16 too unless `type` is F32 */
   oct_cuda_matrix weight;
   const uint32_t *slots;
+  uint32_t n_matrices; /* with slots */
+  oct_cuda_path path;  /* not BLAS */
   const oct_cuda_pairs *pairs;
   bool gather;
   const void *bias;

@@ -5,10 +5,10 @@
  * The blocks that the card runs at a time share out the weight's rows evenly and go through their
  * own 16 at a time; warps share out the inputs in runs of DEPTH chunks and add up after each tile
  * in the order of warps. With E elements in 16 bytes a chunk is 4 E inputs, of which lane (g, t)
- * has [E t, + E) of rows g and g + 8: the order of inputs within a sum is free, so they serve as
- * the operand's elements of consecutive steps. Each warp keeps DEPTH chunks on their way, across
- * tiles; the first are asked for before the predecessors have ended, and more are sent for to the
- * L2 cache, as weights do not depend on them. */
+ * has [E t, + E) of rows g and g + 8, or of packed codes eight of each 32: the order of inputs
+ * within a sum is free, so they serve as the operand's elements of consecutive steps. Each warp
+ * keeps DEPTH chunks on their way, across tiles; the first are asked for before the predecessors
+ * have ended, and more are sent for to the L2 cache, as weights do not depend on them. */
 #include "kernels/cuda/matmul.cuh"
 
 #define WARPS          8
@@ -21,13 +21,15 @@ struct row_range {
 };
 
 template <int F, int NT> struct skinny {
+  using traits = kind_traits<F>;
   /* Chunks on their way, and in a run: as registers allow. */
-  static constexpr int DEPTH = F == OCT_CUDA_MATRIX_BF16 && NT == 1 ? 6 : 4;
-  static constexpr int E = format_traits<F>::E, GROUP = format_traits<F>::GROUP;
-  static constexpr int CHUNK = 4 * E, ROOM_FLOATS = WARPS * 8 * NT * (ROWS + 1);
+  static constexpr int DEPTH = F == KIND_BF16 && NT == 1                         ? 6
+                               : traits::PACKED && (NT > 1 || traits::SIDES > 1) ? 2
+                                                                                 : 4;
+  static constexpr int E = traits::E, CHUNK = 4 * E, ROOM_FLOATS = WARPS * 8 * NT * (ROWS + 1);
 
   uint4 w[DEPTH][2];
-  uint32_t side[DEPTH][2];
+  uint32_t side[DEPTH][2][traits::SIDES];
   float acc[NT][4];
   row_range range;
   const char *base, *from[2]; /* of the expert's matrix; of rows that are loaded */
@@ -66,13 +68,15 @@ template <int F, int NT> struct skinny {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
       w[i][h] = make_uint4(0, 0, 0, 0);
-      side[i][h] = 0;
-      if (from[h] == NULL || column + E * t >= a.columns)
+#pragma unroll
+      for (int k = 0; k < traits::SIDES; k++)
+        side[i][h][k] = 0;
+      if (from[h] == NULL || column + (traits::PACKED ? 0 : E * t) >= a.columns)
         continue;
       asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                    : "=r"(w[i][h].x), "=r"(w[i][h].y), "=r"(w[i][h].z), "=r"(w[i][h].w)
                    : "l"(from[h] + column / CHUNK * 64));
-      side[i][h] = load_side<F>(a, expert, load_row + g + 8 * h, column + E * t);
+      load_side<F>(a, expert, load_row + g + 8 * h, column + E * t, side[i][h]);
     }
   }
 
@@ -93,36 +97,69 @@ template <int F, int NT> struct skinny {
 #endif
   }
 
-  /* x[n] is the row of x for token 8 n + g of the tile, NULL beyond the last. */
+  /* Eight inputs of x for token 8 n + g, zeros beyond the last. x[n] is its row, or NULL. */
+  __device__ static uint4 inputs_of(const matmul_args &a, const bf16 *x, uint32_t at) {
+    return x != NULL && at < a.columns ? *(const uint4 *)(x + at) : make_uint4(0, 0, 0, 0);
+  }
+
+  /* d += eight weights of rows g and g + 8 times as many inputs. */
+  __device__ static void add_run(float (&d)[4], const uint32_t *low, const uint32_t *high,
+                                 uint4 p) {
+    mma<bf16>(d, low[0], high[0], low[1], high[1], p.x, p.y);
+    mma<bf16>(d, low[2], high[2], low[3], high[3], p.z, p.w);
+  }
+
+  __device__ void scale_sums(int n, const float (&sums)[4], float low, float high) {
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      acc[n][i] += (i < 2 ? low : high) * sums[i];
+  }
+
   __device__ void multiply(const matmul_args &a, const bf16 *const (&x)[NT], uint32_t column,
-                           const uint4 (&raw)[2], const uint32_t (&beside)[2]) {
+                           const uint4 (&raw)[2], const uint32_t (&beside)[2][traits::SIDES]) {
     uint32_t low[E / 2], high[E / 2], at = column + E * t;
-    bool here = at < a.columns;
-    expand_weights<F>(raw[0], beside[0], low);
-    expand_weights<F>(raw[1], beside[1], high);
-    float sums[NT][4];
+    expand_plain<F>(raw[0], low);
+    expand_plain<F>(raw[1], high);
 #pragma unroll
     for (int n = 0; n < NT; n++) {
-      float(&d)[4] = GROUP > 0 ? sums[n] : acc[n];
-      if (GROUP > 0)
-        d[0] = d[1] = d[2] = d[3] = 0;
+      float sums[4] = {};
 #pragma unroll
-      for (int i = 0; i < E / 8; i++) {
-        uint4 p = make_uint4(0, 0, 0, 0);
-        if (here && x[n] != NULL)
-          p = *(const uint4 *)(x[n] + at + 8 * i);
-        if constexpr (format_traits<F>::SHUFFLED)
-          p = shuffle_inputs(p);
-        mma<bf16>(d, low[4 * i], high[4 * i], low[4 * i + 1], high[4 * i + 1], p.x, p.y);
-        mma<bf16>(d, low[4 * i + 2], high[4 * i + 2], low[4 * i + 3], high[4 * i + 3], p.z, p.w);
+      for (int i = 0; i < E / 8; i++)
+        add_run(F == KIND_FP8_BLOCK ? sums : acc[n], low + 4 * i, high + 4 * i,
+                inputs_of(a, x[n], at + 8 * i));
+      if constexpr (F == KIND_FP8_BLOCK)
+        scale_sums(n, sums, __uint_as_float(beside[0][0]), __uint_as_float(beside[1][0]));
+    }
+  }
+
+  /* Packed codes: a word at a time; integers' sums are scaled where a group ends. */
+  __device__ void multiply_packed(const matmul_args &a, const bf16 *const (&x)[NT], uint32_t column,
+                                  const uint4 (&raw)[2],
+                                  const uint32_t (&beside)[2][traits::SIDES]) {
+    const uint32_t words[2][4] = {{raw[0].x, raw[0].y, raw[0].z, raw[0].w},
+                                  {raw[1].x, raw[1].y, raw[1].z, raw[1].w}};
+    float sums[NT][4];
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      constexpr int EACH = 4 / traits::SIDES; /* words of a group */
+      uint32_t low[4], high[4];
+      expand_word<F>(words[0][j], beside[0], j, low);
+      expand_word<F>(words[1][j], beside[1], j, high);
+#pragma unroll
+      for (int n = 0; n < NT; n++) {
+        uint4 p = inputs_of(a, x[n], column + 32 * j + 8 * t);
+        if constexpr (!traits::INT4) {
+          add_run(acc[n], low, high, p);
+          continue;
+        }
+        if (j % EACH == 0)
+          sums[n][0] = sums[n][1] = sums[n][2] = sums[n][3] = 0;
+        add_run(sums[n], low, high, p);
+        if (j % EACH == EACH - 1)
+          scale_sums(n, sums[n], int4_scale(side_of_word<F>(beside[0], j)),
+                     int4_scale(side_of_word<F>(beside[1], j)));
       }
     }
-    if constexpr (GROUP > 0)
-#pragma unroll
-      for (int n = 0; n < NT; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-          acc[n][i] += group_scale<F>(beside[i / 2]) * sums[n][i];
   }
 
   /* One tile of rows; on the way the first chunks of the next are loaded. */
@@ -139,9 +176,17 @@ template <int F, int NT> struct skinny {
 #pragma unroll
       for (int i = 0; i < DEPTH; i++) {
         uint4 now[2] = {w[i][0], w[i][1]};
-        uint32_t beside[2] = {side[i][0], side[i][1]};
+        uint32_t beside[2][traits::SIDES];
+#pragma unroll
+        for (int k = 0; k < traits::SIDES; k++) {
+          beside[0][k] = side[i][0][k];
+          beside[1][k] = side[i][1][k];
+        }
         load(a, is_last ? 0 : round + 1, i);
-        multiply(a, x, column_of(round, i), now, beside);
+        if constexpr (traits::PACKED)
+          multiply_packed(a, x, column_of(round, i), now, beside);
+        else
+          multiply(a, x, column_of(round, i), now, beside);
       }
     }
   }
@@ -156,7 +201,6 @@ template <int F, int NT> struct skinny {
       for (int k = 0; k < 4; k++)
         room[(warp * TOKENS + 8 * i + 2 * t + k % 2) * (ROWS + 1) + g + 8 * (k / 2)] = acc[i][k];
     __syncthreads();
-    float scale = load_scale<F>(a, expert);
     for (uint32_t i = threadIdx.x; i < n * ROWS; i += 32 * WARPS) {
       uint32_t token = i / ROWS, r = i % ROWS;
       float sum = 0;
@@ -164,7 +208,8 @@ template <int F, int NT> struct skinny {
       for (int v = 0; v < WARPS; v++)
         sum += room[(v * TOKENS + token) * (ROWS + 1) + r];
       if (first_row + r < range.end)
-        store_sum(a, first_token + token, first_row + r, sum * scale, bias);
+        store_sum(a, first_token + token, first_row + r,
+                  sum * row_scale<F>(a, expert, first_row + r), bias);
     }
     first_row += ROWS;
   }
@@ -284,19 +329,5 @@ int
 oct_matmul_skinny(const oct_cuda_queue *queue, oct_cuda_format format, const matmul_args &a) {
   if (!oct_matmul_is_even(a, format))
     return OCT_CUDA_UNSUPPORTED;
-  switch (format) {
-  case OCT_CUDA_MATRIX_BF16:
-    return by_tokens<OCT_CUDA_MATRIX_BF16>(queue, a);
-  case OCT_CUDA_MATRIX_FP8:
-    return by_tokens<OCT_CUDA_MATRIX_FP8>(queue, a);
-  case OCT_CUDA_MATRIX_FP8_BLOCK:
-    return by_tokens<OCT_CUDA_MATRIX_FP8_BLOCK>(queue, a);
-  case OCT_CUDA_MATRIX_MXFP4:
-    return by_tokens<OCT_CUDA_MATRIX_MXFP4>(queue, a);
-  case OCT_CUDA_MATRIX_INT4:
-    return by_tokens<OCT_CUDA_MATRIX_INT4>(queue, a);
-  case OCT_CUDA_MATRIX_F32:
-    break;
-  }
-  return OCT_CUDA_UNSUPPORTED;
+  return OCT_BY_KIND(format, a.group, F, by_tokens<F>(queue, a));
 }

@@ -26,13 +26,16 @@ store_shared(uint32_t to, uint4 v) {
                "r"(v.w));
 }
 
+/* Of a weight row a tile has 64 inputs: of packed codes two words of each of a chunk's four runs,
+ * else runs of 16 bytes. */
 template <int F> struct tiler {
-  static constexpr int E = format_traits<F>::E, GROUP = format_traits<F>::GROUP;
-  static constexpr int RUNS = INPUTS / E; /* of 16 bytes in a weight row */
-  static constexpr int LOADS = (ROWS * RUNS + THREADS - 1) / THREADS;
+  using traits = kind_traits<F>;
+  static constexpr int E = traits::PACKED ? 16 : traits::E;
+  static constexpr bool SCALED = F == KIND_FP8_BLOCK; /* sums of 128 inputs are */
+  static constexpr int RUNS = INPUTS / E, LOADS = (ROWS * RUNS + THREADS - 1) / THREADS;
 
   uint4 x[TOKENS * INPUTS / 8 / THREADS], w[LOADS];
-  uint32_t side[LOADS];
+  uint32_t side[LOADS][traits::SIDES];
   float acc[4][2][4], sums[4][2][4]; /* tiles of 16 weight rows by 8 tokens; sums: of a group */
   const char *base;
   size_t expert;
@@ -52,24 +55,35 @@ template <int F> struct tiler {
       x[i] = make_uint4(0, 0, 0, 0);
       if (token < n_tokens && c < a.columns)
         x[i] = *(const uint4 *)(row_of(a, token) + c);
-      if constexpr (format_traits<F>::SHUFFLED)
-        x[i] = shuffle_inputs(x[i]);
     }
 #pragma unroll
-    for (int i = 0; i < LOADS; i++) {
-      uint32_t at = i * THREADS + threadIdx.x, r = first_row + at / RUNS;
-      uint32_t c = column + at % RUNS * E;
-      w[i] = make_uint4(0, 0, 0, 0);
-      side[i] = 0;
-      if (at < ROWS * RUNS && r < a.rows && c < a.columns) {
-        size_t row = expert * a.rows + r;
-        w[i] = *(const uint4 *)(base + row * weight_row_bytes<F>(a) + (size_t)(c / E) * 16);
-        side[i] = load_side<F>(a, expert, r, c);
-      }
-    }
+    for (int i = 0; i < LOADS; i++)
+      load_weights(a, column, i * THREADS + threadIdx.x, w[i], side[i]);
   }
 
-  __device__ void store(uint32_t room) {
+  __device__ void load_weights(const matmul_args &a, uint32_t column, uint32_t at, uint4 &v,
+                               uint32_t (&beside)[traits::SIDES]) {
+    uint32_t r = first_row + at / RUNS, c = column + at % RUNS * E;
+    v = make_uint4(0, 0, 0, 0);
+#pragma unroll
+    for (int k = 0; k < traits::SIDES; k++)
+      beside[k] = 0;
+    if (at >= ROWS * RUNS || r >= a.rows || (traits::PACKED ? column : c) >= a.columns)
+      return;
+    const char *row = base + (expert * a.rows + r) * weight_row_bytes<F>(a);
+    if constexpr (traits::PACKED) {
+      uint2 two = *(const uint2 *)(row + (size_t)(column / 128) * 64 + at % RUNS * 16 +
+                                   column % 128 / 64 * 8);
+      v.x = two.x;
+      v.y = two.y;
+    } else {
+      v = *(const uint4 *)(row + (size_t)(c / E) * 16);
+    }
+    load_side<F>(a, expert, r, column, beside);
+  }
+
+  /* `half` of a chunk of 128 inputs. */
+  __device__ void store(uint32_t room, int half) {
 #pragma unroll
     for (int i = 0; i < TOKENS * INPUTS / 8 / THREADS; i++) {
       uint32_t at = i * THREADS + threadIdx.x;
@@ -80,11 +94,22 @@ template <int F> struct tiler {
       uint32_t at = i * THREADS + threadIdx.x, pairs[E / 2];
       if (at >= ROWS * RUNS)
         break;
-      expand_weights<F>(w[i], side[i], pairs);
+      if constexpr (traits::PACKED) {
+        if (half == 0) {
+          expand_scaled<F>(w[i].x, side[i], 0, pairs);
+          expand_scaled<F>(w[i].y, side[i], 1, pairs + 4);
+        } else {
+          expand_scaled<F>(w[i].x, side[i], 2, pairs);
+          expand_scaled<F>(w[i].y, side[i], 3, pairs + 4);
+        }
+      } else {
+        expand_plain<F>(w[i], pairs);
+      }
 #pragma unroll
       for (int c = 0; c < E / 8; c++)
         store_shared(
-            room + X_BYTES + place(at / RUNS, at % RUNS * (E / 8) + c),
+            room + X_BYTES +
+                place(at / RUNS, traits::PACKED ? 4 * c + at % RUNS : at % RUNS * (E / 8) + c),
             make_uint4(pairs[4 * c], pairs[4 * c + 1], pairs[4 * c + 2], pairs[4 * c + 3]));
     }
   }
@@ -102,7 +127,7 @@ template <int F> struct tiler {
         load_matrices(m, room + X_BYTES + place(16 * r + lane % 16, 2 * k + lane / 16));
 #pragma unroll
         for (int n = 0; n < 2; n++)
-          mma<bf16>(GROUP > 0 ? sums[r][n] : acc[r][n], m[0], m[1], m[2], m[3], b[2 * n],
+          mma<bf16>(SCALED ? sums[r][n] : acc[r][n], m[0], m[1], m[2], m[3], b[2 * n],
                     b[2 * n + 1]);
       }
     }
@@ -115,7 +140,10 @@ template <int F> struct tiler {
 #pragma unroll
       for (int h = 0; h < 2; h++) {
         uint32_t row = first_row + 16 * r + threadIdx.x % 32 / 4 + 8 * h;
-        float scale = row < a.rows ? group_scale<F>(load_side<F>(a, expert, row, column)) : 0;
+        uint32_t beside[traits::SIDES] = {};
+        if (row < a.rows)
+          load_side<F>(a, expert, row, column, beside);
+        float scale = __uint_as_float(beside[0]);
 #pragma unroll
         for (int n = 0; n < 2; n++)
 #pragma unroll
@@ -129,12 +157,12 @@ template <int F> struct tiler {
   __device__ void run(const matmul_args &a, uint32_t room) {
     load(a, 0);
     for (uint32_t column = 0; column < a.columns; column += INPUTS) {
-      store(room);
+      store(room, column / INPUTS % 2);
       __syncthreads();
       load(a, column + INPUTS);
       multiply(room);
-      if constexpr (GROUP > 0)
-        if ((column + INPUTS) % GROUP == 0 || column + INPUTS >= a.columns)
+      if constexpr (SCALED)
+        if ((column + INPUTS) % 128 == 0 || column + INPUTS >= a.columns)
           add_group(a, column);
       __syncthreads();
     }
@@ -142,7 +170,6 @@ template <int F> struct tiler {
 
   __device__ void finish(const matmul_args &a, const bf16 *bias) {
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    float scale = load_scale<F>(a, expert);
 #pragma unroll
     for (int r = 0; r < 4; r++)
 #pragma unroll
@@ -152,7 +179,8 @@ template <int F> struct tiler {
           uint32_t row = first_row + 16 * r + lane / 4 + i / 2 * 8;
           uint32_t token = 16 * warp + 8 * n + lane % 4 * 2 + i % 2;
           if (row < a.rows && token < n_tokens)
-            store_sum(a, first_token + token, row, acc[r][n][i] * scale, bias);
+            store_sum(a, first_token + token, row, acc[r][n][i] * row_scale<F>(a, expert, row),
+                      bias);
         }
   }
 };
@@ -207,21 +235,7 @@ int
 oct_matmul_tile(const oct_cuda_queue *queue, oct_cuda_format format, const matmul_args &a) {
   if (!oct_matmul_is_even(a, format))
     return OCT_CUDA_UNSUPPORTED;
-  switch (format) {
-  case OCT_CUDA_MATRIX_BF16:
-    return launch_tile<OCT_CUDA_MATRIX_BF16>(queue, a);
-  case OCT_CUDA_MATRIX_FP8:
-    return launch_tile<OCT_CUDA_MATRIX_FP8>(queue, a);
-  case OCT_CUDA_MATRIX_FP8_BLOCK:
-    return launch_tile<OCT_CUDA_MATRIX_FP8_BLOCK>(queue, a);
-  case OCT_CUDA_MATRIX_MXFP4:
-    return launch_tile<OCT_CUDA_MATRIX_MXFP4>(queue, a);
-  case OCT_CUDA_MATRIX_INT4:
-    return launch_tile<OCT_CUDA_MATRIX_INT4>(queue, a);
-  case OCT_CUDA_MATRIX_F32:
-    break;
-  }
-  return OCT_CUDA_UNSUPPORTED;
+  return OCT_BY_KIND(format, a.group, F, launch_tile<F>(queue, a));
 }
 
 /* ---------------------------------------------------------------- any size */

@@ -200,9 +200,20 @@ choose_algorithm(oct_cuda_blas *blas, plan *p) {
   return s;
 }
 
+static cublasStatus_t
+set_scales(const blas_library *l, plan *p, const oct_cuda_matmul *c) {
+  cublasStatus_t s =
+      l->cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
+                                        &c->weight.scales, sizeof c->weight.scales);
+  if (s != CUBLAS_STATUS_SUCCESS)
+    return s;
+  return l->cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
+                                           &c->x_scale, sizeof c->x_scale);
+}
+
 /* cuBLASLt's matrices are column by column: the weight is A, x is B, and y comes transposed. */
 static cublasStatus_t
-make_plan(oct_cuda_blas *blas, plan *p) {
+make_plan(oct_cuda_blas *blas, plan *p, const oct_cuda_matmul *c) {
   const blas_library *l = &blas->library;
   const plan_key *k = &p->key;
   cublasStatus_t s = l->cublasLtMatmulDescCreate(&p->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F);
@@ -214,6 +225,17 @@ make_plan(oct_cuda_blas *blas, plan *p) {
   if (s == CUBLAS_STATUS_SUCCESS && k->has_bias)
     s = l->cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
                                           sizeof epilogue);
+  /* Of fp8 operands each row has a scale. */
+  int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+  if (s == CUBLAS_STATUS_SUCCESS && k->x_type == OCT_CUDA_FP8)
+    s = l->cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &mode,
+                                          sizeof mode);
+  if (s == CUBLAS_STATUS_SUCCESS && k->x_type == OCT_CUDA_FP8)
+    s = l->cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &mode,
+                                          sizeof mode);
+  /* What serves scales of rows is found only where they are. */
+  if (s == CUBLAS_STATUS_SUCCESS && k->x_type == OCT_CUDA_FP8)
+    s = set_scales(l, p, c);
   uint64_t outputs = k->transposed ? k->columns : k->rows;
   uint64_t inputs = k->transposed ? k->rows : k->columns;
   if (s == CUBLAS_STATUS_SUCCESS)
@@ -237,7 +259,7 @@ alignment_of(const void *pointer) {
 
 /* The plan for a call, made when there is none; NULL with blas->status. */
 static plan *
-find_plan(oct_cuda_blas *blas, const plan_key *key) {
+find_plan(oct_cuda_blas *blas, const plan_key *key, const oct_cuda_matmul *c) {
   if (blas->n_plans > PLANS / 3 * 2)
     free_plans(blas);
   uint32_t at = (uint32_t)hash_key(key) % PLANS;
@@ -247,7 +269,7 @@ find_plan(oct_cuda_blas *blas, const plan_key *key) {
   if (p->used)
     return p;
   p->key = *key;
-  cublasStatus_t s = make_plan(blas, p);
+  cublasStatus_t s = make_plan(blas, p, c);
   if (s != CUBLAS_STATUS_SUCCESS) {
     blas->status = (int)s;
     free_plan(blas, p);
@@ -293,20 +315,15 @@ multiply_blas(const oct_cuda_queue *queue, oct_cuda_blas *blas, const oct_cuda_m
     return OCT_CUDA_UNSUPPORTED;
   const blas_library *l = &blas->library;
   plan_key key = make_key(c);
-  plan *p = find_plan(blas, &key);
+  plan *p = find_plan(blas, &key, c);
   if (p == NULL)
     return OCT_CUDA_BLAS;
   cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
   if (c->bias != NULL)
     s = l->cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &c->bias,
                                           sizeof c->bias);
-  if (s == CUBLAS_STATUS_SUCCESS && c->x_type == OCT_CUDA_FP8) {
-    s = l->cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
-                                          &c->weight.scales, sizeof c->weight.scales);
-    if (s == CUBLAS_STATUS_SUCCESS)
-      s = l->cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
-                                            &c->x_scale, sizeof c->x_scale);
-  }
+  if (s == CUBLAS_STATUS_SUCCESS && c->x_type == OCT_CUDA_FP8)
+    s = set_scales(l, p, c);
   float one = 1, keep = c->accumulate ? 1 : 0;
   if (s == CUBLAS_STATUS_SUCCESS)
     s = l->cublasLtMatmul(blas->handle, p->operation, &one, c->weight.data, p->a, c->x, p->b, &keep,
@@ -323,7 +340,7 @@ make_args(const oct_cuda_matmul *c) {
   matmul_args a = {};
   a.w = c->weight.data;
   a.scales = c->weight.scales;
-  a.zeros = c->weight.zeros;
+  a.group = c->weight.group;
   a.rows = c->weight.rows;
   a.columns = c->weight.columns;
   a.w_stride = c->w_stride > 0 ? c->w_stride : c->weight.columns;
@@ -335,12 +352,14 @@ make_args(const oct_cuda_matmul *c) {
   a.m = c->m;
   a.y_is_float = c->y_type == OCT_CUDA_F32;
   a.accumulate = c->accumulate;
+  a.glu = c->glu;
   a.batch = c->batch > 1 ? c->batch : 1;
   if (a.batch > 1) {
     a.x_batch = c->x_batch;
     a.w_batch = c->w_batch;
     a.y_batch = c->y_batch;
   }
+  a.n_matrices = 1;
   a.transposed = c->transposed;
   if (c->transposed) {
     a.rows = c->weight.columns;
@@ -349,14 +368,49 @@ make_args(const oct_cuda_matmul *c) {
   return a;
 }
 
+size_t
+oct_cuda_matrix_bytes(const oct_cuda_matrix *m) {
+  size_t n = (size_t)m->rows * m->columns;
+  if (m->format <= OCT_CUDA_MATRIX_BF16)
+    return m->format == OCT_CUDA_MATRIX_F32 ? 4 * n : 2 * n;
+  return m->format < OCT_CUDA_MATRIX_MXFP4 ? n : (size_t)m->rows * round_up(m->columns, 128) / 2;
+}
+
+size_t
+oct_cuda_matrix_scale_bytes(const oct_cuda_matrix *m) {
+  size_t chunks = ceil_div(m->columns, 128);
+  if (m->format == OCT_CUDA_MATRIX_FP8)
+    return m->rows * sizeof(float);
+  if (m->format == OCT_CUDA_MATRIX_FP8_BLOCK)
+    return ceil_div(m->rows, 128) * chunks * sizeof(float);
+  if (m->format == OCT_CUDA_MATRIX_MXFP4)
+    return chunks * m->rows * 4;
+  return m->format == OCT_CUDA_MATRIX_INT4 ? chunks * m->rows * (128 / m->group) * 4 : 0;
+}
+
 bool
 oct_matmul_is_even(const matmul_args &a, oct_cuda_format format) {
   static const uint32_t step[] = {
       [OCT_CUDA_MATRIX_F32] = 4,        [OCT_CUDA_MATRIX_BF16] = 8,   [OCT_CUDA_MATRIX_FP8] = 16,
-      [OCT_CUDA_MATRIX_FP8_BLOCK] = 16, [OCT_CUDA_MATRIX_MXFP4] = 32, [OCT_CUDA_MATRIX_INT4] = 128};
+      [OCT_CUDA_MATRIX_FP8_BLOCK] = 16, [OCT_CUDA_MATRIX_MXFP4] = 32, [OCT_CUDA_MATRIX_INT4] = 32};
   return a.columns % step[format] == 0 && a.x_stride % 8 == 0 &&
          (format != OCT_CUDA_MATRIX_BF16 || a.w_stride % 8 == 0) && (uintptr_t)a.x % 16 == 0 &&
          (uintptr_t)a.w % 16 == 0;
+}
+
+/* Where the stream kernel is the quicker one, by kernels/bench on an H200: for weights of many
+ * rows, from more than so many rows of x on. It does not replace cuBLASLt for BF16. */
+#define STREAM_WEIGHT_ROWS 16384
+#define STREAM_MAX         32
+
+static bool
+prefers_stream(const oct_cuda_matmul *c) {
+  static const uint32_t beyond[] = {
+      [OCT_CUDA_MATRIX_F32] = STREAM_MAX, [OCT_CUDA_MATRIX_BF16] = STREAM_MAX,
+      [OCT_CUDA_MATRIX_FP8] = 16,         [OCT_CUDA_MATRIX_FP8_BLOCK] = 0,
+      [OCT_CUDA_MATRIX_MXFP4] = 16,       [OCT_CUDA_MATRIX_INT4] = 8};
+  return c->m <= STREAM_MAX && c->m > beyond[c->weight.format] &&
+         c->weight.rows >= STREAM_WEIGHT_ROWS;
 }
 
 oct_cuda_path
@@ -371,16 +425,20 @@ oct_cuda_matmul_path(const oct_cuda_queue *queue, const oct_cuda_matmul *c) {
   matmul_args a = make_args(c);
   if (c->batch > 1 || c->transposed)
     return OCT_CUDA_PATH_BLAS;
+  if (prefers_stream(c) && oct_matmul_stream_can(queue, c->weight.format, a))
+    return OCT_CUDA_PATH_STREAM;
   if (c->weight.format == OCT_CUDA_MATRIX_BF16 && c->m <= SKINNY_BF16_MAX &&
       (size_t)a.rows * a.columns * 2 <= SKINNY_BF16_BYTES &&
       oct_matmul_is_even(a, c->weight.format))
     return OCT_CUDA_PATH_SKINNY;
   if (is_plain)
     return OCT_CUDA_PATH_BLAS;
-  return c->m <= SKINNY_ROWS_MAX ? OCT_CUDA_PATH_SKINNY : OCT_CUDA_PATH_TILE;
+  if (c->m <= SKINNY_ROWS_MAX)
+    return OCT_CUDA_PATH_SKINNY;
+  return oct_matmul_wide_can(queue, c->weight.format, a) ? OCT_CUDA_PATH_WIDE : OCT_CUDA_PATH_TILE;
 }
 
-/* The epilogue of cuBLASLt adds a bias of y's type only. */
+/* The epilogue of cuBLASLt adds a bias of y's type only, and none beside scales of rows. */
 static int
 multiply_then_add(const oct_cuda_queue *queue, oct_cuda_blas *blas, const oct_cuda_matmul *c) {
   oct_cuda_matmul bare = *c;
@@ -409,10 +467,21 @@ oct_cuda_multiply(const oct_cuda_queue *queue, oct_cuda_blas *blas, const oct_cu
       (is_float && call->y_type != OCT_CUDA_F32))
     return OCT_CUDA_UNSUPPORTED;
   oct_cuda_path path = oct_cuda_matmul_path(queue, call);
+  if (path == OCT_CUDA_PATH_STREAM) {
+    matmul_args a = make_args(call);
+    if (call->x_type != OCT_CUDA_BF16 || !oct_matmul_stream_can(queue, format, a))
+      return OCT_CUDA_UNSUPPORTED;
+    return oct_matmul_stream(queue, format, a);
+  }
+  if (call->glu != NULL)
+    return OCT_CUDA_UNSUPPORTED;
   if (path == OCT_CUDA_PATH_BLAS) {
     oct_cuda_type bias = is_float ? OCT_CUDA_F32 : OCT_CUDA_BF16;
-    if (call->bias != NULL && (call->batch > 1 || bias != call->y_type))
+    bool is_alien = bias != call->y_type || call->x_type == OCT_CUDA_FP8;
+    if (call->bias != NULL && (call->batch > 1 || is_alien))
       return call->batch > 1 ? OCT_CUDA_UNSUPPORTED : multiply_then_add(queue, blas, call);
+    if (call->x_type == OCT_CUDA_FP8 && format != OCT_CUDA_MATRIX_FP8)
+      return OCT_CUDA_UNSUPPORTED;
     return multiply_blas(queue, blas, call);
   }
   if (call->x_type == OCT_CUDA_FP8)
@@ -420,14 +489,32 @@ oct_cuda_multiply(const oct_cuda_queue *queue, oct_cuda_blas *blas, const oct_cu
   matmul_args a = make_args(call);
   if (is_float || a.batch > 1 || a.transposed || !oct_matmul_is_even(a, format))
     return oct_matmul_plain(queue, format, a);
+  if (path == OCT_CUDA_PATH_WIDE)
+    return oct_matmul_wide_can(queue, format, a) ? oct_matmul_wide(queue, format, a)
+                                                 : OCT_CUDA_UNSUPPORTED;
   return path == OCT_CUDA_PATH_SKINNY ? oct_matmul_skinny(queue, format, a)
                                       : oct_matmul_tile(queue, format, a);
 }
 
 /* ---------------------------------------------------------------- experts */
 
-/* Tokens of an expert on average from which tiles pay. */
+/* Tokens of an expert on average up to which the stream kernel is the quicker one, by kernels/bench
+ * on an H200; and from which tiles pay where there is none. */
+#define EXPERT_STREAM_BF16 8
+#define EXPERT_STREAM      32
 #define EXPERT_TILE_TOKENS 16
+
+static oct_cuda_path
+choose_expert_path(const oct_cuda_queue *queue, oct_cuda_format format, const matmul_args &a) {
+  if ((queue->flags & OCT_CUDA_FIXED_ORDER) != 0)
+    return OCT_CUDA_PATH_TILE;
+  uint32_t streamed = format == OCT_CUDA_MATRIX_BF16 ? EXPERT_STREAM_BF16 : EXPERT_STREAM;
+  if (a.m <= a.n_experts * streamed && oct_matmul_stream_can(queue, format, a))
+    return OCT_CUDA_PATH_STREAM;
+  if (oct_matmul_wide_can(queue, format, a))
+    return OCT_CUDA_PATH_WIDE;
+  return a.m <= a.n_experts * EXPERT_TILE_TOKENS ? OCT_CUDA_PATH_SKINNY : OCT_CUDA_PATH_TILE;
+}
 
 int
 oct_cuda_expert_multiply(const oct_cuda_queue *queue, const oct_cuda_expert_matmul *call) {
@@ -435,7 +522,7 @@ oct_cuda_expert_multiply(const oct_cuda_queue *queue, const oct_cuda_expert_matm
   matmul_args a = {};
   a.w = call->weight.data;
   a.scales = call->weight.scales;
-  a.zeros = call->weight.zeros;
+  a.group = call->weight.group;
   a.rows = call->weight.rows;
   a.columns = a.w_stride = call->weight.columns;
   a.x = call->x;
@@ -444,23 +531,32 @@ oct_cuda_expert_multiply(const oct_cuda_queue *queue, const oct_cuda_expert_matm
   a.y = call->y;
   a.y_stride = call->y_stride;
   a.m = pairs->n * pairs->top_k;
-  a.y_is_float = call->type == OCT_CUDA_F32;
+  a.y_is_float = call->y_type == OCT_CUDA_F32;
   a.starts = pairs->starts;
   a.slots = call->slots;
   a.pair_of = pairs->pair_of;
   a.n_experts = pairs->n_local;
+  a.n_matrices = call->slots != NULL ? call->n_matrices : pairs->n_local;
   a.w_batch = (size_t)a.rows * a.columns;
   a.top_k = pairs->top_k;
   a.gather = call->gather;
   if (a.m == 0 || a.n_experts == 0)
     return OCT_CUDA_OK;
   oct_cuda_format format = call->weight.format;
-  if ((format == OCT_CUDA_MATRIX_F32) != (call->type == OCT_CUDA_F32))
+  if ((format == OCT_CUDA_MATRIX_F32) != (call->type == OCT_CUDA_F32) ||
+      (call->type == OCT_CUDA_F32 && call->y_type != OCT_CUDA_F32) || !is_activation(call->y_type))
     return OCT_CUDA_UNSUPPORTED;
   if (format == OCT_CUDA_MATRIX_F32 || !oct_matmul_is_even(a, format))
     return oct_matmul_plain(queue, format, a);
-  bool fixed = (queue->flags & OCT_CUDA_FIXED_ORDER) != 0;
-  if (fixed || a.m > a.n_experts * EXPERT_TILE_TOKENS)
-    return oct_matmul_tile(queue, format, a);
-  return oct_matmul_skinny(queue, format, a);
+  oct_cuda_path path =
+      call->path != OCT_CUDA_PATH_AUTO ? call->path : choose_expert_path(queue, format, a);
+  if (path == OCT_CUDA_PATH_STREAM)
+    return oct_matmul_stream_can(queue, format, a) ? oct_matmul_stream(queue, format, a)
+                                                   : OCT_CUDA_UNSUPPORTED;
+  if (path == OCT_CUDA_PATH_WIDE)
+    return oct_matmul_wide_can(queue, format, a) ? oct_matmul_wide(queue, format, a)
+                                                 : OCT_CUDA_UNSUPPORTED;
+  if (path == OCT_CUDA_PATH_SKINNY)
+    return oct_matmul_skinny(queue, format, a);
+  return path == OCT_CUDA_PATH_TILE ? oct_matmul_tile(queue, format, a) : OCT_CUDA_UNSUPPORTED;
 }

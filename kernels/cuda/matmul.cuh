@@ -8,7 +8,7 @@
 
 struct matmul_args {
   const void *w, *scales;
-  const uint8_t *zeros;
+  uint32_t group;         /* of INT4 */
   uint32_t rows, columns; /* outputs, inputs */
   size_t w_stride;        /* elements between rows, of BF16 and F32 */
   const void *x;
@@ -18,6 +18,7 @@ struct matmul_args {
   size_t y_stride;
   uint32_t m;
   bool y_is_float, accumulate;
+  const oct_glu_params *glu; /* or NULL; read on the host */
   /* The plain kernel's alone: several products, and the weight read as [columns, rows]. Distances
    * are in elements; with experts w_batch is that of their matrices and the others are 0. */
   uint32_t batch;
@@ -26,54 +27,75 @@ struct matmul_args {
   /* Experts: rows [starts[e], starts[e + 1]) of y are expert e's. */
   const uint32_t *starts, *slots, *pair_of;
   uint32_t n_experts, top_k;
-  bool gather; /* x's row of row r is pair_of[r] / top_k */
+  uint32_t n_matrices; /* one after another at w */
+  bool gather;         /* x's row of row r is pair_of[r] / top_k */
 };
 
 /* ---------------------------------------------------------------- formats */
 
-/* E: elements in 16 bytes. GROUP: inputs that share a scale which is applied to sums, 0 = none.
- * SHUFFLED: pairs come in another order than columns are in, shuffle_inputs()'s. */
-template <int F> struct format_traits;
-template <> struct format_traits<OCT_CUDA_MATRIX_BF16> {
-  static constexpr int E = 8, GROUP = 0;
-  static constexpr bool SHUFFLED = false;
-};
-template <> struct format_traits<OCT_CUDA_MATRIX_FP8> {
-  static constexpr int E = 16, GROUP = 0;
-  static constexpr bool SHUFFLED = false;
-};
-template <> struct format_traits<OCT_CUDA_MATRIX_FP8_BLOCK> {
-  static constexpr int E = 16, GROUP = 128;
-  static constexpr bool SHUFFLED = false;
-};
-template <> struct format_traits<OCT_CUDA_MATRIX_MXFP4> {
-  static constexpr int E = 32, GROUP = 0;
-  static constexpr bool SHUFFLED = true;
-};
-template <> struct format_traits<OCT_CUDA_MATRIX_INT4> {
-  static constexpr int E = 32, GROUP = 128;
-  static constexpr bool SHUFFLED = true;
+/* What kernels are made for: formats, and INT4 by its groups. */
+enum {
+  KIND_BF16 = OCT_CUDA_MATRIX_BF16,
+  KIND_FP8 = OCT_CUDA_MATRIX_FP8,
+  KIND_FP8_BLOCK = OCT_CUDA_MATRIX_FP8_BLOCK,
+  KIND_MXFP4 = OCT_CUDA_MATRIX_MXFP4,
+  KIND_INT4_128 = OCT_CUDA_MATRIX_INT4,
+  KIND_INT4_64,
+  KIND_INT4_32,
 };
 
-/* Eight codes of four bits as pairs of bf16, in the order 0 and 4, 1 and 5, 2 and 6, 3 and 7.
+/* Calls a template with the kind of a format; F32 has none. */
+#define OCT_BY_KIND(format_value, group_value, F, ...)                                             \
+  ((format_value) == OCT_CUDA_MATRIX_BF16                                                          \
+       ? [&] { constexpr int F = KIND_BF16; return __VA_ARGS__; }()                                \
+   : (format_value) == OCT_CUDA_MATRIX_FP8                                                         \
+       ? [&] { constexpr int F = KIND_FP8; return __VA_ARGS__; }()                                 \
+   : (format_value) == OCT_CUDA_MATRIX_FP8_BLOCK                                                   \
+       ? [&] { constexpr int F = KIND_FP8_BLOCK; return __VA_ARGS__; }()                           \
+   : (format_value) == OCT_CUDA_MATRIX_MXFP4                                                       \
+       ? [&] { constexpr int F = KIND_MXFP4; return __VA_ARGS__; }()                               \
+   : (format_value) != OCT_CUDA_MATRIX_INT4 ? OCT_CUDA_UNSUPPORTED                                 \
+   : (group_value) == 128 ? [&] { constexpr int F = KIND_INT4_128; return __VA_ARGS__; }()         \
+   : (group_value) == 64  ? [&] { constexpr int F = KIND_INT4_64; return __VA_ARGS__; }()          \
+   : (group_value) == 32  ? [&] { constexpr int F = KIND_INT4_32; return __VA_ARGS__; }()          \
+                          : OCT_CUDA_UNSUPPORTED)
+
+/* E: elements in 16 bytes. SIDES: words beside them that scales are in. */
+template <int F> struct kind_traits {
+  static constexpr bool INT4 = F >= KIND_INT4_128, PACKED = F >= KIND_MXFP4;
+  static constexpr int E = F == KIND_BF16 ? 8 : PACKED ? 32 : 16;
+  static constexpr int SIDES = F == KIND_INT4_32 ? 4 : F == KIND_INT4_64 ? 2 : 1;
+};
+
+/* Inputs that rows of packed codes are filled up to. */
+OCT_DEVICE size_t
+packed_columns(uint32_t columns) {
+  return (columns + 127) / 128 * 128;
+}
+
+/* Word `i` of four bits a code to pairs of bf16, inputs 2 i and 2 i + 1 the ith: the low half has
+ * the even ones.
  *
- * e2m1: sign, exponent and mantissa in place are the value times 2^-126; `scale` is a pair of
- * powers of two, and `rest` what it lacks, 0 = nothing. */
+ * e2m1: sign, exponent and mantissa in place are the value times 2^-126; the scale is a power of
+ * two, and `rest` what one bf16 of it lacks. */
 OCT_DEVICE void
-expand_fp4(uint32_t codes, uint32_t scale, uint32_t rest, uint32_t *pairs) {
+expand_fp4(uint32_t codes, uint32_t exponent, uint32_t *pairs) {
+  uint32_t most = exponent + 126 < 254 ? exponent + 126 : 254, rest = exponent + 126 - most;
+  uint32_t scale = most << 7 | most << 23, more = (rest + 127) << 7 | (rest + 127) << 23;
 #pragma unroll
   for (int i = 0; i < 4; i++) {
     uint32_t sign = codes << (12 - 4 * i) & 0x80008000u;
     uint32_t size = (i < 2 ? codes << (6 - 4 * i) : codes >> (4 * i - 6)) & 0x01c001c0u;
     pairs[i] = multiply_pairs(sign | size, scale);
-    if (rest != 0)
-      pairs[i] = multiply_pairs(pairs[i], rest);
+    if (rest > 0)
+      pairs[i] = multiply_pairs(pairs[i], more);
   }
 }
 
-/* Integers less `zero`, which is 128 + zero as a pair of bf16. */
+/* Integers less a zero. */
 OCT_DEVICE void
-expand_int4(uint32_t codes, uint32_t zero, uint32_t *pairs) {
+expand_int4(uint32_t codes, uint32_t side, uint32_t *pairs) {
+  uint32_t zero = 0x43004300u | side >> 16 | (side & 0xffff0000u);
 #pragma unroll
   for (int i = 0; i < 4; i++) {
     uint32_t t = (codes >> (4 * i) & 0x000f000fu) | 0x43004300u;
@@ -83,83 +105,98 @@ expand_int4(uint32_t codes, uint32_t zero, uint32_t *pairs) {
   }
 }
 
-/* What 16 bytes of a row need beside them, as it is stored: an e8m0 byte, a scale and a zero, or
- * the scale of a block. `row` is within the matrix of `expert`. */
+/* The word that has the scales of word j of a chunk. */
 template <int F>
 OCT_DEVICE uint32_t
-load_side(const matmul_args &a, size_t expert, uint32_t row, uint32_t column) {
-  size_t all = expert * a.rows + row;
-  if constexpr (F == OCT_CUDA_MATRIX_MXFP4)
-    return ((const uint8_t *)a.scales)[all * (a.columns / 32) + column / 32];
-  if constexpr (F == OCT_CUDA_MATRIX_INT4) {
-    size_t at = all * (a.columns / 128) + column / 128;
-    return ((const uint16_t *)a.scales)[at] | (uint32_t)a.zeros[at] << 16;
-  }
-  if constexpr (F == OCT_CUDA_MATRIX_FP8_BLOCK) {
-    size_t across = (a.columns + 127) / 128, down = (a.rows + 127) / 128;
-    return ((const uint32_t *)a.scales)[(expert * down + row / 128) * across + column / 128];
-  }
-  return 0;
+side_of_word(const uint32_t (&side)[kind_traits<F>::SIDES], int j) {
+  return side[j * kind_traits<F>::SIDES / 4];
 }
 
-/* 16 bytes of weights to E / 2 pairs. */
+/* A word of a chunk, j of four: unscaled integers, or values. */
 template <int F>
 OCT_DEVICE void
-expand_weights(uint4 raw, uint32_t side, uint32_t (&pairs)[format_traits<F>::E / 2]) {
-  const uint32_t from[4] = {raw.x, raw.y, raw.z, raw.w};
-  if constexpr (F == OCT_CUDA_MATRIX_BF16) {
+expand_word(uint32_t codes, const uint32_t (&side)[kind_traits<F>::SIDES], int j, uint32_t *pairs) {
+  if constexpr (F == KIND_MXFP4)
+    expand_fp4(codes, side[0] >> (8 * j) & 0xff, pairs);
+  else
+    expand_int4(codes, side_of_word<F>(side, j), pairs);
+}
+
+OCT_DEVICE float
+int4_scale(uint32_t side) {
+  return __half2float(__ushort_as_half((unsigned short)side));
+}
+
+/* The same with integers scaled, the scale and the product rounded to bf16. */
+template <int F>
+OCT_DEVICE void
+expand_scaled(uint32_t codes, const uint32_t (&side)[kind_traits<F>::SIDES], int j,
+              uint32_t *pairs) {
+  expand_word<F>(codes, side, j, pairs);
+  if constexpr (kind_traits<F>::INT4) {
+    __nv_bfloat162 both = __float2bfloat162_rn(int4_scale(side_of_word<F>(side, j)));
+    uint32_t scale = *reinterpret_cast<uint32_t *>(&both);
 #pragma unroll
     for (int i = 0; i < 4; i++)
-      pairs[i] = from[i];
-  } else if constexpr (F == OCT_CUDA_MATRIX_MXFP4) {
-    /* 2^(side - 127) times 2^126, as one bf16 up to 2^127. */
-    uint32_t exponent = side + 126 < 254 ? side + 126 : 254, rest = side + 126 - exponent;
-    uint32_t scale = exponent << 7, more = rest > 0 ? (rest + 127) << 7 : 0;
+      pairs[i] = multiply_pairs(pairs[i], scale);
+  }
+}
+
+/* What is beside 16 bytes of a row from input `column` on. `row` is within the matrix of `expert`.
+ */
+template <int F>
+OCT_DEVICE void
+load_side(const matmul_args &a, size_t expert, uint32_t row, uint32_t column,
+          uint32_t (&side)[kind_traits<F>::SIDES]) {
+  constexpr int S = kind_traits<F>::SIDES;
+  if constexpr (kind_traits<F>::PACKED) {
+    size_t chunks = packed_columns(a.columns) / 128, chunk = column / 128;
+    const uint32_t *from =
+        (const uint32_t *)a.scales + ((expert * chunks + chunk) * a.rows + row) * S;
+    if constexpr (S == 1)
+      side[0] = from[0];
+    else {
+      vec<uint32_t, S> v = *reinterpret_cast<const vec<uint32_t, S> *>(from);
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-      expand_fp4(from[i], scale | scale << 16, more | more << 16, pairs + 4 * i);
-  } else if constexpr (F == OCT_CUDA_MATRIX_INT4) {
-    uint32_t zero = 0x4300u | side >> 16;
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-      expand_int4(from[i], zero | zero << 16, pairs + 4 * i);
+      for (int i = 0; i < S; i++)
+        side[i] = v.at[i];
+    }
+  } else if constexpr (F == KIND_FP8_BLOCK) {
+    size_t across = (a.columns + 127) / 128, down = (a.rows + 127) / 128;
+    side[0] = ((const uint32_t *)a.scales)[(expert * down + row / 128) * across + column / 128];
   } else {
+    side[0] = 0;
+  }
+}
+
+/* 16 bytes of plain weights to E / 2 pairs. */
+template <int F>
+OCT_DEVICE void
+expand_plain(uint4 raw, uint32_t (&pairs)[kind_traits<F>::E / 2]) {
+  const uint32_t from[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
-    for (int i = 0; i < 4; i++)
+  for (int i = 0; i < 4; i++) {
+    if constexpr (F == KIND_BF16)
+      pairs[i] = from[i];
+    else
       expand_fp8(from[i], pairs + 2 * i);
   }
 }
 
-/* Eight consecutive elements of x in the order of shuffled weights. */
-OCT_DEVICE uint4
-shuffle_inputs(uint4 x) {
-  return make_uint4(__byte_perm(x.x, x.z, 0x5410), __byte_perm(x.x, x.z, 0x7632),
-                    __byte_perm(x.y, x.w, 0x5410), __byte_perm(x.y, x.w, 0x7632));
-}
-
-/* The scale of a group of inputs, for sums. */
+/* The scale of a row's sums. */
 template <int F>
 OCT_DEVICE float
-group_scale(uint32_t side) {
-  if constexpr (F == OCT_CUDA_MATRIX_INT4)
-    return __half2float(__ushort_as_half((unsigned short)side));
-  return __uint_as_float(side);
-}
-
-/* The scale of a whole matrix. */
-template <int F>
-OCT_DEVICE float
-load_scale(const matmul_args &a, size_t expert) {
-  return F == OCT_CUDA_MATRIX_FP8 && a.scales != NULL ? ((const float *)a.scales)[expert] : 1;
+row_scale(const matmul_args &a, size_t expert, uint32_t row) {
+  return F == KIND_FP8 ? ((const float *)a.scales)[expert * a.rows + row] : 1;
 }
 
 /* Bytes from row to row. */
 template <int F>
 OCT_DEVICE size_t
 weight_row_bytes(const matmul_args &a) {
-  if constexpr (F == OCT_CUDA_MATRIX_BF16)
+  if constexpr (F == KIND_BF16)
     return a.w_stride * 2;
-  return F == OCT_CUDA_MATRIX_FP8 || F == OCT_CUDA_MATRIX_FP8_BLOCK ? a.columns : a.columns / 2;
+  return kind_traits<F>::PACKED ? packed_columns(a.columns) / 2 : a.columns;
 }
 
 /* y[row of the token][r] of a sum. */
@@ -183,6 +220,14 @@ store_sum(const matmul_args &a, size_t token, uint32_t r, float sum, const bf16 
 bool oct_matmul_is_even(const matmul_args &args, oct_cuda_format format);
 int oct_matmul_skinny(const oct_cuda_queue *queue, oct_cuda_format format, const matmul_args &args);
 int oct_matmul_tile(const oct_cuda_queue *queue, oct_cuda_format format, const matmul_args &args);
+/* Few rows on Hopper, experts too. */
+bool oct_matmul_stream_can(const oct_cuda_queue *queue, oct_cuda_format format,
+                           const matmul_args &args);
+int oct_matmul_stream(const oct_cuda_queue *queue, oct_cuda_format format, const matmul_args &args);
+/* Many rows on Hopper, experts too. */
+bool oct_matmul_wide_can(const oct_cuda_queue *queue, oct_cuda_format format,
+                         const matmul_args &args);
+int oct_matmul_wide(const oct_cuda_queue *queue, oct_cuda_format format, const matmul_args &args);
 /* Anything, slowly: float32 and bf16 weights of odd sizes. */
 int oct_matmul_plain(const oct_cuda_queue *queue, oct_cuda_format format, const matmul_args &args);
 

@@ -6,10 +6,11 @@
  *              [--bandwidth TB/S] [--rate TFLOP/S] [--eager] [--pipeline N] [--host-pages N]
  *              [MODEL]
  *
- * MODEL is what oct_model_spec_load() takes (default llama-3.1-8b); weights are made up. The floor
- * of a step is the sum over weight matrices and attention of max(bytes / bandwidth, flops / rate);
- * both ceilings are the caller's, measured on the same card. With --host-pages so many pages go to
- * the host tier and back: alone, and while decodes run. CSV on stdout. */
+ * MODEL is what oct_model_spec_load() takes (default llama-3.1-8b; llama-3.1-70b+fp8); weights are
+ * made up. The floor of a step is the sum over weight matrices and attention of max(bytes /
+ * bandwidth, flops / rate); both ceilings are the caller's, measured on the same card. With
+ * --host-pages so many pages go to the host tier and back: alone, and while decodes run. CSV on
+ * stdout. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -58,5 +58,7 @@ typedef struct oct_int4 {
 } oct_int4;
 
 void oct_dequant_int4(const oct_int4 *weight, guint64 first_row, guint64 n_rows, float *out);
+/* The scale of a row's group, and its zero. */
+float oct_int4_group(const oct_int4 *weight, guint64 row, guint64 group, gint *zero);
 
 #endif

@@ -109,6 +109,17 @@ int4_scale(const oct_weight *w) {
   return oct_f16_from_float(w->deviation * (REACH / 7.5f));
 }
 
+float
+oct_dummy_scale(const oct_weight *w, gint *zero) {
+  oct_assert(w->dummy != 0 && w->layout != OCT_LAYOUT_ROWS);
+  *zero = w->layout == OCT_LAYOUT_AWQ ? 8 : 0;
+  if (w->layout == OCT_LAYOUT_AWQ)
+    return oct_float_from_f16(int4_scale(w));
+  if (w->layout == OCT_LAYOUT_MXFP4)
+    return oct_float_from_e8m0(mx_scale(w));
+  return w->layout == OCT_LAYOUT_NVFP4 ? w->factor : fp8_scale(w);
+}
+
 /* --- layouts -------------------------------------------------------------------------------------
  */
 

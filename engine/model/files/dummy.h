@@ -11,6 +11,8 @@
 void oct_dummy_init(oct_weight *weight, oct_dtype stored, gboolean tied, guint64 seed);
 /* Rows first … first + n - 1 as float32: what materialised parts would read as. */
 void oct_dummy_read(const oct_weight *weight, guint64 first, guint64 n, float *out);
+/* Its one scale, and the zero of 4-bit integers. */
+float oct_dummy_scale(const oct_weight *weight, gint *zero);
 /* Sizes of the parts, and their bytes. */
 typedef struct oct_dummy_sizes {
   gsize codes, scales, zeros;

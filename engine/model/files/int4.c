@@ -35,6 +35,12 @@ zero_at(const oct_int4 *w, guint64 row, guint64 group) {
   return (gint)((w->zeros[word] >> 4 * place & 15) + w->zero_offset);
 }
 
+float
+oct_int4_group(const oct_int4 *w, guint64 row, guint64 group, gint *zero) {
+  *zero = zero_at(w, row, group);
+  return scale_at(w, row, group);
+}
+
 static guint64
 group_of(const oct_int4 *w, guint64 column) {
   return w->order != NULL ? (guint64)w->order[column] : column / w->group;

@@ -115,6 +115,10 @@ gboolean oct_weight_module(const oct_model_spec *spec, const oct_checkpoint *sou
 
 /* Read: rows first … first + n - 1 into out[n, columns], float32. Dummies too. Pure: any thread. */
 void oct_weight_read(const oct_weight *weight, guint64 first, guint64 n, float *out);
+/* The scale of a row's inputs around `column`, and the zero of 4-bit integers (else 0): a value is
+ * (code - zero) x scale. Layouts FP8, FP8_BLOCK, MXFP4 and the int4 ones whose inputs are in order;
+ * dummies too. */
+float oct_weight_scale(const oct_weight *weight, guint64 row, guint64 column, gint *zero);
 /* Where row `row` is stored, counted in rows from `codes` (layouts with whole rows). */
 guint64 oct_weight_stored_row(const oct_weight *weight, guint64 row);
 /* Bytes of one stored row of codes (ROWS, FP8, FP8_BLOCK, MXFP4, NVFP4, INT4_PACKED). */

@@ -2,6 +2,7 @@
 #include "engine/base/assert.h"
 #include "engine/model/files/dequant.h"
 #include "engine/model/files/dummy.h"
+#include "engine/model/files/floats.h"
 #include "engine/model/files/map.h"
 
 const char *
@@ -101,9 +102,9 @@ read_columns(const oct_weight *w, guint64 first, guint64 n, float *out) {
   }
 }
 
-static void
-read_int4(const oct_weight *w, guint64 first, guint64 n, float *out) {
-  const oct_int4 int4 = {
+static oct_int4
+int4_of(const oct_weight *w) {
+  return (oct_int4){
       .layout = w->layout == OCT_LAYOUT_AWQ    ? OCT_INT4_AWQ
                 : w->layout == OCT_LAYOUT_GPTQ ? OCT_INT4_GPTQ
                                                : OCT_INT4_PACKED,
@@ -117,7 +118,31 @@ read_int4(const oct_weight *w, guint64 first, guint64 n, float *out) {
       .zero_offset = w->zero_offset,
       .order = w->order,
   };
+}
+
+static void
+read_int4(const oct_weight *w, guint64 first, guint64 n, float *out) {
+  oct_int4 int4 = int4_of(w);
   oct_dequant_int4(&int4, first, n, out);
+}
+
+float
+oct_weight_scale(const oct_weight *w, guint64 row, guint64 column, gint *zero) {
+  oct_assert(row < w->rows && column < w->columns && w->order == NULL);
+  *zero = 0;
+  if (w->codes == NULL)
+    return oct_dummy_scale(w, zero);
+  if (w->layout == OCT_LAYOUT_FP8)
+    return scale_at(w, w->row_scales ? oct_weight_stored_row(w, row) : 0);
+  if (w->layout == OCT_LAYOUT_FP8_BLOCK)
+    return scale_at(w, oct_weight_stored_row(w, row) / 128 * ((w->columns + 127) / 128) +
+                           column / 128);
+  if (w->layout == OCT_LAYOUT_MXFP4)
+    return oct_float_from_e8m0(
+        w->scales[oct_weight_stored_row(w, row) * ((w->columns + 31) / 32) + column / 32]);
+  oct_assert(w->group > 0);
+  oct_int4 int4 = int4_of(w);
+  return oct_int4_group(&int4, row, column / w->group, zero);
 }
 
 void

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "backends/registry.h"
+#include "engine/base/rng.h"
 #include "tests/backends/cpu/golden.h"
 
 #define OTHERS 128 /* logprobs that a backend gives beside a token's own */
@@ -35,6 +36,10 @@ typedef struct bench {
   guint64 number;
   gboolean has_state;
   guint32 state_group; /* when has_state */
+  gboolean reports;    /* which experts tokens choose */
+  guint64 choices[GOLDEN_PROMPT];
+  gboolean is_model;     /* the cpu backend, whose choices are looked at alone */
+  const guint64 *wanted; /* its choices, or NULL */
   oct_event event;
 } bench;
 
@@ -61,7 +66,8 @@ configure(bench *b) {
                                     .depth = 2,
                                     .max_slots = 4,
                                     .max_batched_tokens = 128,
-                                    .seed = 1};
+                                    .seed = 1,
+                                    .report_experts = b->reports};
   b->config.parallel.tensor = b->kind->tensor;
   b->config.parallel.pipeline = b->kind->pipeline;
   b->config.memory.n_groups = oct_model_groups(b->g.spec, OCT_DTYPE_BF16, groups);
@@ -137,6 +143,27 @@ add_row(const bench *b, guint32 row, const oct_logprob *l, double *difference, d
     *size += (double)logits[i] * logits[i] / vocab;
 }
 
+static gboolean
+has_experts(const oct_model_spec *spec) {
+  for (guint32 i = 0; i < spec->n_ffn; i++)
+    if (spec->ffn[i].kind != OCT_FFN_DENSE)
+      return TRUE;
+  return FALSE;
+}
+
+/* Mixtral's golden model has sharp attention: its logits are off by 2.14e-2 when each of a layer's
+ * intermediates is rounded to bfloat16 once and all else is float64. */
+#define MIXTRAL_BF16 2.14e-2
+
+/* Of the error, where tokens that choose other experts are in it or are not. */
+static double
+limit_of(const bench *b, gboolean with_flips) {
+  double limit = b->kind->limit;
+  if (limit > 1e-3 && g_str_equal(b->g.spec->name, "mixtral"))
+    limit = MAX(limit, 1.1 * MIXTRAL_BF16);
+  return b->wanted != NULL && with_flips ? 3 * limit : limit;
+}
+
 static void
 check_mean(const bench *b) {
   guint32 width = b->g.spec->hidden;
@@ -153,30 +180,54 @@ check_mean(const bench *b) {
   g_assert_cmpuint(r->n_floats, ==, width);
   double error = golden_error(oct_result_floats(r), mean, width);
   g_test_message("mean of hidden states: relative L2 %.2e", error);
-  g_assert_cmpfloat(error, <=, b->kind->limit);
+  g_assert_cmpfloat(error, <=, limit_of(b, TRUE));
 }
 
+/* Which experts a step's tokens chose. */
+static guint64
+hash_choices(const oct_step_result *result) {
+  const oct_expert_use *uses = oct_result_experts(result);
+  guint64 hash = 0;
+  for (guint32 i = 0; i < result->n_experts; i++)
+    hash = oct_mix64(
+        hash + ((guint64)uses[i].layer << 48 | (guint64)uses[i].expert << 24 | uses[i].tokens));
+  return hash;
+}
+
+/* In bfloat16 a token chooses another expert than in float32 where two score alike, and is off by
+ * as much as they differ. Token by token that is seen, and such tokens are counted instead of
+ * compared. */
 static void
 check_chunks(bench *b, guint32 chunk) {
   double difference = 0, size = 0;
+  guint32 flipped = 0;
   for (guint32 first = 0; first < GOLDEN_PROMPT; first += chunk) {
     guint32 n = MIN(chunk, GOLDEN_PROMPT - first);
     submit_chunk(b, first, n);
     const oct_step_result *r = b->event.result;
     g_assert_cmpuint(r->n_logprobs, ==, n * (OTHERS + 1));
+    b->choices[first] = hash_choices(r);
+    if (chunk == 1 && b->wanted != NULL && b->choices[first] != b->wanted[first]) {
+      flipped++;
+      continue;
+    }
     for (guint32 i = 0; i < n; i++)
       add_row(b, first + i, oct_result_logprobs(r) + (gsize)i * (OTHERS + 1), &difference, &size);
   }
-  double error = sqrt(difference / size);
-  g_test_message("%s, chunks of %u: logits' relative L2 %.2e, limit %.0e", b->kind->name, chunk,
-                 error, b->kind->limit);
-  g_assert_cmpfloat(error, <=, b->kind->limit);
+  double error = sqrt(difference / size), limit = limit_of(b, chunk != 1);
+  if (b->is_model)
+    return;
+  g_test_message("%s, chunks of %u: logits' relative L2 %.2e, limit %.0e; %u tokens chose other "
+                 "experts",
+                 b->kind->name, chunk, error, limit, flipped);
+  g_assert_cmpfloat(error, <=, limit);
+  g_assert_cmpuint(flipped, <=, GOLDEN_PROMPT / 4);
   check_mean(b);
 }
 
 static int
 run_inside(oct_world *world, void *arg) {
-  static const guint32 chunks[] = {GOLDEN_PROMPT, 1, 7, 16};
+  static const guint32 chunks[] = {1, GOLDEN_PROMPT, 7, 16};
   bench *b = arg;
   g_autoptr(GError) error = NULL;
   b->world = world;
@@ -185,7 +236,7 @@ run_inside(oct_world *world, void *arg) {
   g_assert_no_error(error);
   g_assert_true(accepted);
   next(b, OCT_EVENT_OPENED);
-  for (gsize i = 0; i < G_N_ELEMENTS(chunks); i++)
+  for (gsize i = 0; i < (b->is_model ? 1 : G_N_ELEMENTS(chunks)); i++)
     check_chunks(b, chunks[i]);
   oct_world_close(world, b->instance);
   oct_step_builder_free(b->builder);
@@ -197,12 +248,29 @@ typedef struct test {
   const char *name;
 } test;
 
+/* The cpu backend's choices of experts, token by token. */
+static void
+look_at_model(bench *b, const char *name) {
+  g_autoptr(GError) error = NULL;
+  golden_open(&b->g, name);
+  configure(b);
+  b->config.parallel.tensor = b->config.parallel.pipeline = 1;
+  b->config.kv_dtype = OCT_DTYPE_BF16;
+  g_autofree char *text = g_strdup_printf("cpu:model=%s", b->g.folder);
+  oct_world *world = oct_backend_world_new(text, &error);
+  g_assert_no_error(error);
+  (void)oct_world_run(world, run_inside, b);
+  oct_world_free(world);
+  golden_close(&b->g);
+}
+
 static void
 logits_are_transformers(gconstpointer data) {
   const test *t = data;
-  bench b = {.kind = t->kind};
+  bench b = {.kind = t->kind}, model = {.kind = t->kind, .is_model = TRUE, .reports = TRUE};
   g_autoptr(GError) error = NULL;
   golden_open(&b.g, t->name);
+  b.reports = has_experts(b.g.spec) && t->kind->limit > 1e-3;
   configure(&b);
   g_autofree char *text = g_strdup_printf("cuda:model=%s,%s", b.g.folder, t->kind->options);
   oct_world *world = oct_backend_world_new(text, &error);
@@ -213,6 +281,10 @@ logits_are_transformers(gconstpointer data) {
     g_test_skip(illegal->message);
   } else {
     g_assert_no_error(error);
+    if (b.reports) {
+      look_at_model(&model, t->name);
+      b.wanted = model.choices;
+    }
     (void)oct_world_run(world, run_inside, &b);
   }
   oct_world_free(world);

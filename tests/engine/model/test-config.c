@@ -262,6 +262,31 @@ test_too_large(void) {
   json_decref(config);
 }
 
+/* "NAME+FORMAT" changes what schemes of quantisation cover, and nothing else. */
+static void
+test_formats(void) {
+  static const oct_dtype types[] = {OCT_DTYPE_FP8,     OCT_DTYPE_FP8_BLOCK, OCT_DTYPE_MXFP4,
+                                    OCT_DTYPE_NVFP4,   OCT_DTYPE_INT4_G128, OCT_DTYPE_INT4_G64,
+                                    OCT_DTYPE_INT4_G32};
+  for (guint i = 0; i < G_N_ELEMENTS(types); i++) {
+    g_autofree char *name = g_strconcat("qwen3-30b-a3b+", oct_dtype_name(types[i]), NULL);
+    g_autoptr(oct_model_spec) spec = load_zoo(name);
+    g_assert_cmpstr(spec->name, ==, name);
+    g_assert_cmpint(spec->types.attention, ==, types[i]);
+    g_assert_cmpint(spec->types.dense_ffn, ==, types[i]);
+    g_assert_cmpint(spec->types.expert, ==, types[i]);
+    g_assert_cmpint(spec->types.router, ==, OCT_DTYPE_BF16);
+    g_assert_cmpint(spec->types.head, ==, OCT_DTYPE_BF16);
+  }
+  static const char *const refused[] = {"qwen3-30b-a3b+fp9", "qwen3-30b-a3b+", "+fp8",
+                                        "qwen3-30b-a3b+fp8+fp8"};
+  for (guint i = 0; i < G_N_ELEMENTS(refused); i++) {
+    g_autoptr(GError) error = NULL;
+    g_assert_null(oct_model_spec_load(refused[i], NULL, &error));
+    g_assert_error(error, OCT_MODEL_ERROR, OCT_MODEL_ERROR_NOT_FOUND);
+  }
+}
+
 static void
 test_families(void) {
   g_autoptr(oct_model_spec) k3 = load_zoo("kimi-k3");
@@ -431,6 +456,7 @@ main(int argc, char **argv) {
   g_test_add_func("/model/config/an-unknown-architecture-is-named", test_architecture);
   g_test_add_func("/model/config/a-model-too-large-is-refused", test_too_large);
   g_test_add_func("/model/config/zoo-models-have-their-features", test_families);
+  g_test_add_func("/model/config/a-name-can-say-the-format-of-weights", test_formats);
   g_test_add_func("/model/config/small-models-have-theirs", test_small);
   g_test_add_func("/model/config/windows-by-rule-and-by-list", test_windows);
   g_test_add_func("/model/config/sparse-layers-by-step", test_sparse_step);

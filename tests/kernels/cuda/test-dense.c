@@ -192,29 +192,35 @@ test_add(void) {
 
 static void
 test_quantise(void) {
-  const oct_cuda_queue *queue = device_queue(0);
-  if (queue == NULL)
-    return;
-  guint32 n = 5, width = 130;
-  gsize size = (gsize)n * width;
-  g_autofree float *x = data_normal(size, 2);
-  float most = 0, scale;
-  oct_cuda_quantise call = {.type = OCT_CUDA_BF16,
-                            .n = n,
-                            .width = width,
-                            .x = device_put(OCT_CUDA_BF16, x, size),
-                            .x_stride = width,
-                            .scale = device_room(sizeof(float)),
-                            .out = device_room(size)};
-  device_check(oct_cuda_quantise_fp8(queue, &call));
-  device_read(&scale, call.scale, sizeof scale);
-  for (gsize i = 0; i < size; i++)
-    most = fmaxf(most, fabsf(x[i]));
-  g_assert_cmpfloat_with_epsilon(scale, most / 448, most * 1e-7);
-  g_autofree float *out = device_get(OCT_CUDA_FP8, call.out, size);
-  for (gsize i = 0; i < size; i++)
-    out[i] *= scale;
-  device_expect("fp8", out, x, size, 0.04);
+  static const guint32 widths[] = {130, 4096};
+  for (guint k = 0; k < G_N_ELEMENTS(widths); k++) {
+    const oct_cuda_queue *queue = device_queue(0);
+    if (queue == NULL)
+      return;
+    guint32 n = 5, width = widths[k];
+    gsize size = (gsize)n * width;
+    g_autofree float *x = data_normal(size, 2);
+    float scales[5];
+    oct_cuda_quantise call = {.type = OCT_CUDA_BF16,
+                              .n = n,
+                              .width = width,
+                              .x = device_put(OCT_CUDA_BF16, x, size),
+                              .x_stride = width,
+                              .scale = device_room(sizeof scales),
+                              .out = device_room(size)};
+    device_check(oct_cuda_quantise_fp8(queue, &call));
+    device_read(scales, call.scale, sizeof scales);
+    g_autofree float *out = device_get(OCT_CUDA_FP8, call.out, size);
+    for (guint32 i = 0; i < n; i++) {
+      float most = 0;
+      for (guint32 c = 0; c < width; c++) {
+        most = fmaxf(most, fabsf(x[(gsize)i * width + c]));
+        out[(gsize)i * width + c] *= scales[i];
+      }
+      g_assert_cmpfloat_with_epsilon(scales[i], most / 448, most * 1e-7);
+    }
+    device_expect("fp8", out, x, size, 0.04);
+  }
 }
 
 static void
@@ -257,7 +263,7 @@ main(int argc, char **argv) {
   g_test_add_func("/cuda/dense/norms-heads-in-place", test_norm_heads);
   g_test_add_func("/cuda/dense/activates-gates", test_glu);
   g_test_add_func("/cuda/dense/adds-biases-and-gated-rows", test_add);
-  g_test_add_func("/cuda/dense/quantises-by-the-largest", test_quantise);
+  g_test_add_func("/cuda/dense/quantises-each-row-by-its-largest", test_quantise);
   g_test_add_func("/cuda/dense/norms-and-gates-heads", test_gated_norm);
   return g_test_run();
 }

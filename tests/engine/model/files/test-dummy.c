@@ -41,6 +41,20 @@ static const oct_layout its_layout[] = {
     OCT_LAYOUT_FP8_BLOCK, OCT_LAYOUT_MXFP4, OCT_LAYOUT_NVFP4, OCT_LAYOUT_AWQ,
 };
 
+/* Scales as a kernel takes them, of the first and the last row and input. */
+static void
+scales_are_alike(const oct_weight *a, const oct_weight *b) {
+  gint x, y;
+  if (a->layout == OCT_LAYOUT_ROWS || a->layout == OCT_LAYOUT_NVFP4)
+    return;
+  g_assert_cmpfloat(oct_weight_scale(a, 0, 0, &x), ==, oct_weight_scale(b, 0, 0, &y));
+  g_assert_cmpint(x, ==, y);
+  float last = oct_weight_scale(a, a->rows - 1, a->columns - 1, &x);
+  g_assert_cmpfloat(last, >, 0);
+  g_assert_cmpfloat(last, ==, oct_weight_scale(b, b->rows - 1, b->columns - 1, &y));
+  g_assert_cmpint(x, ==, y);
+}
+
 /* In each type: lazily, materialised, and written to a file and mapped again. */
 static void
 reads_alike(void) {
@@ -69,6 +83,8 @@ reads_alike(void) {
       assert_same(y, x, n);
       oct_weight_read(a, a->rows - 1, 1, y);
       assert_same(y, x + n - a->columns, a->columns);
+      scales_are_alike(a, b);
+      scales_are_alike(a, c);
       bytes += a->bytes;
     }
     g_assert_cmpint(oct_weight_map_get(lazy, OCT_WEIGHT_Q, 0, 0)->layout, ==, its_layout[i]);
