@@ -245,8 +245,8 @@ time_decode(gpu *g, const oct_timed *t, guint32 n, guint32 context) {
                                             : 0;
   }
   const double bytes = 4.0 * n * context * t->shape[1] * t->shape[2];
-  const bench_attention_shape shape = {"decode", t->shape[0], t->shape[1], t->shape[2],
-                                       n,        1,           context,     cache};
+  const bench_attention_shape shape = {
+      "decode", t->shape[0], t->shape[1], t->shape[2], n, 1, context, cache, 0, false};
   return bytes <= g->cache_bytes ? bench_attend(&g->b, &shape) : 0;
 }
 

@@ -2,6 +2,7 @@
 #include "kernels/bench/bench.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define PAGE     16
 #define SETS_MAX 64
@@ -14,8 +15,8 @@ typedef struct sequences {
 } sequences;
 
 static sequences
-make_sequences(uint32_t n, uint32_t n_tokens, uint32_t context) {
-  uint32_t total = n * n_tokens, stride = context / PAGE + 1;
+make_sequences(uint32_t n, uint32_t n_tokens, uint32_t context, uint32_t page) {
+  uint32_t total = n * n_tokens, stride = context / page + 1;
   uint32_t *words = malloc(((size_t)2 * total + 4 * n + 4 + (size_t)n * stride) * sizeof *words);
   uint32_t *seq = words, *position = seq + total, *first = position + total, *start = first + n + 1;
   uint32_t *slot = start + n, *pages = slot + n;
@@ -71,9 +72,15 @@ call_latent(const bench *b, void *context, unsigned set) {
 double
 bench_attend(bench *b, const bench_attention_shape *s) {
   bench_item item = {.rate = b->bf16_rate, .call = call_attention, .context = &room};
+  uint32_t page = s->page_tokens > 0 ? s->page_tokens : PAGE;
   snprintf(item.name, sizeof item.name, "%s %u/%u x %u, %u x %u tokens at %u, %s", s->name,
            s->heads, s->kv_heads, s->width, s->n, s->n_tokens, s->context,
            s->cache == OCT_CUDA_FP8 ? "fp8" : "bf16");
+  size_t end = strlen(item.name);
+  if (page != PAGE)
+    snprintf(item.name + end, sizeof item.name - end, ", pages of %u", page);
+  else if (s->gathers)
+    snprintf(item.name + end, sizeof item.name - end, ", gathered");
   if (!bench_wants(b, item.name))
     return -1;
   size_t row = 2 * (size_t)s->kv_heads * s->width * oct_cuda_type_bytes(s->cache);
@@ -84,7 +91,7 @@ bench_attend(bench *b, const bench_attention_shape *s) {
   item.calls = item.sets * (1 + 8 / item.sets);
   size_t size = (size_t)s->n * s->n_tokens * s->heads * s->width;
   for (unsigned i = 0; i < item.sets; i++) {
-    sequences q = make_sequences(s->n, s->n_tokens, s->context);
+    sequences q = make_sequences(s->n, s->n_tokens, s->context, page);
     oct_cuda_attention *call = &room.calls[i];
     oct_cuda_batch *batch = malloc(sizeof *batch);
     *batch = q.batch;
@@ -95,9 +102,9 @@ bench_attend(bench *b, const bench_attention_shape *s) {
         .max_context = s->context,
         .kv = {.type = s->cache,
                .base = bench_random(
-                   b, s->cache, (size_t)q.n_pages * PAGE * row / oct_cuda_type_bytes(s->cache), 1),
-               .page_bytes = PAGE * row,
-               .page_tokens = PAGE,
+                   b, s->cache, (size_t)q.n_pages * page * row / oct_cuda_type_bytes(s->cache), 1),
+               .page_bytes = page * row,
+               .page_tokens = page,
                .n_heads = s->kv_heads,
                .width = s->width,
                .has_values = true},
@@ -108,8 +115,9 @@ bench_attend(bench *b, const bench_attention_shape *s) {
         .out = bench_room(size * 2),
         .q_stride = (size_t)s->heads * s->width,
         .out_stride = (size_t)s->heads * s->width};
-    call->workspace_bytes = oct_cuda_attention_workspace(&b->queue, call);
-    call->workspace = bench_room(call->workspace_bytes);
+    call->workspace_bytes = oct_cuda_attention_workspace(&b->queue, call) +
+                            (s->gathers ? oct_cuda_attention_gather(&b->queue, call) : 0);
+    call->workspace = bench_bytes(b, call->workspace_bytes, 0, 0);
   }
   double seconds = bench_run(b, &item);
   for (unsigned i = 0; i < item.sets; i++)
@@ -131,7 +139,7 @@ bench_latents(bench *b, uint32_t heads, uint32_t n, uint32_t context, oct_cuda_t
   item.sets = bench_sets(item.bytes);
   item.calls = item.sets * (1 + 4 / item.sets);
   for (unsigned i = 0; i < item.sets; i++) {
-    sequences q = make_sequences(n, 1, context);
+    sequences q = make_sequences(n, 1, context, PAGE);
     oct_cuda_mla *call = &room.latents[i];
     oct_cuda_batch *batch = malloc(sizeof *batch);
     *batch = q.batch;
@@ -153,7 +161,7 @@ bench_latents(bench *b, uint32_t heads, uint32_t n, uint32_t context, oct_cuda_t
                            .q = bench_random(b, OCT_CUDA_BF16, (size_t)n * heads * 576, 1),
                            .out = bench_room((size_t)n * heads * 512 * 2)};
     call->workspace_bytes = oct_cuda_mla_workspace(&b->queue, call);
-    call->workspace = bench_room(call->workspace_bytes);
+    call->workspace = bench_bytes(b, call->workspace_bytes, 0, 0);
   }
   double seconds = bench_run(b, &item);
   for (unsigned i = 0; i < item.sets; i++)
@@ -165,24 +173,28 @@ bench_latents(bench *b, uint32_t heads, uint32_t n, uint32_t context, oct_cuda_t
 void
 bench_attention(bench *b) {
   static const bench_attention_shape shapes[] = {
-      {"decode", 32, 8, 128, 64, 1, 8192, OCT_CUDA_BF16},
-      {"decode", 32, 8, 128, 64, 1, 8192, OCT_CUDA_FP8},
-      {"decode", 32, 8, 128, 1, 1, 1024, OCT_CUDA_BF16},
-      {"decode", 32, 8, 128, 1, 1, 131072, OCT_CUDA_BF16},
-      {"decode", 32, 8, 128, 16, 1, 1024, OCT_CUDA_BF16},
-      {"decode", 32, 8, 128, 64, 1, 1024, OCT_CUDA_BF16},
-      {"decode", 32, 8, 128, 256, 1, 1024, OCT_CUDA_BF16},
-      {"decode", 64, 8, 128, 64, 1, 8192, OCT_CUDA_BF16},
-      {"decode", 64, 8, 64, 64, 1, 8192, OCT_CUDA_BF16},
-      {"decode", 16, 1, 256, 64, 1, 8192, OCT_CUDA_BF16},
-      {"prefill", 32, 8, 128, 1, 8192, 8192, OCT_CUDA_BF16},
-      {"prefill", 32, 8, 128, 1, 8192, 8192, OCT_CUDA_FP8},
-      {"prefill", 32, 8, 128, 1, 2048, 8192, OCT_CUDA_BF16},
-      {"prefill", 32, 8, 128, 8, 1024, 1024, OCT_CUDA_BF16},
-      {"prefill", 32, 8, 64, 1, 8192, 8192, OCT_CUDA_BF16},
-      {"verify", 32, 8, 128, 64, 4, 8192, OCT_CUDA_BF16}};
+      {"decode", 32, 8, 128, 64, 1, 8192, OCT_CUDA_BF16, 0, false},
+      {"decode", 32, 8, 128, 64, 1, 8192, OCT_CUDA_FP8, 0, false},
+      {"decode", 32, 8, 128, 1, 1, 1024, OCT_CUDA_BF16, 0, false},
+      {"decode", 32, 8, 128, 1, 1, 131072, OCT_CUDA_BF16, 0, false},
+      {"decode", 32, 8, 128, 16, 1, 1024, OCT_CUDA_BF16, 0, false},
+      {"decode", 32, 8, 128, 64, 1, 1024, OCT_CUDA_BF16, 0, false},
+      {"decode", 32, 8, 128, 256, 1, 1024, OCT_CUDA_BF16, 0, false},
+      {"decode", 64, 8, 128, 64, 1, 8192, OCT_CUDA_BF16, 0, false},
+      {"decode", 64, 8, 64, 64, 1, 8192, OCT_CUDA_BF16, 0, false},
+      {"decode", 16, 1, 256, 64, 1, 8192, OCT_CUDA_BF16, 0, false},
+      {"prefill", 32, 8, 128, 1, 8192, 8192, OCT_CUDA_BF16, 0, false},
+      {"prefill", 32, 8, 128, 1, 8192, 8192, OCT_CUDA_BF16, 0, true},
+      {"prefill", 32, 8, 128, 1, 8192, 8192, OCT_CUDA_BF16, 128, false},
+      {"prefill", 32, 8, 128, 1, 8192, 8192, OCT_CUDA_FP8, 0, false},
+      {"prefill", 32, 8, 128, 1, 2048, 8192, OCT_CUDA_BF16, 0, false},
+      {"prefill", 32, 8, 128, 8, 1024, 1024, OCT_CUDA_BF16, 0, false},
+      {"prefill", 32, 8, 64, 1, 8192, 8192, OCT_CUDA_BF16, 0, false},
+      {"verify", 32, 8, 128, 64, 4, 8192, OCT_CUDA_BF16, 0, false}};
   for (unsigned i = 0; i < sizeof shapes / sizeof *shapes; i++)
     bench_attend(b, &shapes[i]);
   bench_latents(b, 16, 64, 8192, OCT_CUDA_BF16);
+  bench_latents(b, 16, 64, 8192, OCT_CUDA_FP8);
+  bench_latents(b, 12, 64, 8192, OCT_CUDA_FP8);
   bench_latents(b, 128, 64, 4096, OCT_CUDA_BF16);
 }

@@ -81,6 +81,8 @@ typedef struct bench_attention_shape {
   const char *name;
   uint32_t heads, kv_heads, width, n, n_tokens, context;
   oct_cuda_type cache;
+  uint32_t page_tokens; /* 0 = 16 */
+  bool gathers;         /* the workspace has room for larger pages */
 } bench_attention_shape;
 double bench_attend(bench *b, const bench_attention_shape *shape);
 /* Absorbed latent attention 512 + 64, one token of n sequences at `context`. */

@@ -114,7 +114,7 @@ attention_of(const model *m, uint32_t l) {
 static int
 attend(const bench *b, const model *m, uint32_t l) {
   int error = OCT_CUDA_OK;
-  const oct_cuda_attention call = attention_of(m, l);
+  oct_cuda_attention call = attention_of(m, l);
   const oct_cuda_rope_store store = {.type = OCT_CUDA_BF16,
                                      .batch = &m->batch,
                                      .kv = call.kv,
@@ -128,7 +128,10 @@ attend(const bench *b, const model *m, uint32_t l) {
                                      .v_stride = QKV,
                                      .angles = m->angles,
                                      .rope_dim = WIDTH};
-  if (has(m, PART_ROPE))
+  call.store = &store;
+  if (!has(m, PART_ROPE) || !has(m, PART_ATTEND) || !oct_cuda_attention_can_store(&b->queue, &call))
+    call.store = NULL;
+  if (has(m, PART_ROPE) && call.store == NULL)
     error = oct_cuda_rope_and_store(&b->queue, &store);
   if (error == OCT_CUDA_OK && has(m, PART_ATTEND))
     error = oct_cuda_attend(&b->queue, &call);
@@ -285,7 +288,7 @@ make_room(const bench *b, model *m) {
   m->pool = bench_random(b, OCT_CUDA_BF16, (n * m->tables.stride + 1) * m->page_bytes / 2, 1);
   const oct_cuda_attention call = attention_of(m, 0);
   m->workspace_bytes = oct_cuda_attention_workspace(&b->queue, &call);
-  m->workspace = bench_room(m->workspace_bytes);
+  m->workspace = bench_bytes(b, m->workspace_bytes, 0, 0);
 }
 
 static void

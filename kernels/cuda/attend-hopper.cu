@@ -1,12 +1,16 @@
 /* Attention of runs of query tokens on Hopper.
  *
  * A block has 128 rows (query tokens by the heads of a group, heads innermost) in two groups of
- * four warps, and four warps that bring keys and values: bf16 by the tensor copy engine straight
- * from the pages, fp8 by way of registers, where it becomes bf16. Tiles of 128 keys go through two
- * places of shared memory each for keys and for values. A group multiplies its 64 rows by the keys
- * of a tile while the values of the tile before are multiplied; between the two stands the softmax.
+ * four warps, and four warps that bring queries, keys and values: bf16 by the tensor copy engine
+ * straight from the pages, fp8 by way of registers, where it becomes bf16. Tiles of 128 keys go
+ * through two places of shared memory each for keys and for values. A group multiplies its 64 rows
+ * by the keys of a tile while the values of the tile before are multiplied; between the two stands
+ * the softmax, and meanwhile the other group multiplies.
  *
- * Tiles are taken from the last down, so that those with a mask come first. */
+ * Blocks are as many as multiprocessors, and each has several works, one after the other: what
+ * brings is a work ahead, so that neither the beginning of one nor the end of another leaves
+ * anything waiting. Keys are taken from the last tile down, so that those with a mask come first.
+ */
 #include "kernels/cuda/attend.cuh"
 #include "kernels/cuda/hopper.cuh"
 
@@ -15,29 +19,35 @@
 #define STAGES    2
 #define CONSUMERS 256
 #define THREADS   (CONSUMERS + 128)
+#define TURN      4 /* the first of two named barriers */
 
 struct hopper_args {
   attend_args a;
-  uint32_t boxes; /* copies of a tile of keys: pages by runs of 64 dimensions */
+  uint32_t boxes;    /* copies of a tile of keys: pages by runs of 64 dimensions; 32 at most */
+  uint32_t tiles;    /* of rows, at most */
+  bool copies_query; /* a group divides the rows: queries come by the copy engine too */
 };
-
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 /* Where things are in shared memory. */
 template <int D> struct layout {
   static constexpr uint32_t RUN = KEYS * 128; /* 64 dimensions of a tile's keys */
   static constexpr uint32_t TILE = D / 64 * RUN;
   static constexpr uint32_t QUERIES = ROWS * D * 2;
-  static constexpr uint32_t KEYS_AT = QUERIES, VALUES_AT = KEYS_AT + STAGES * TILE;
+  static constexpr uint32_t KEYS_AT = 2 * QUERIES, VALUES_AT = KEYS_AT + STAGES * TILE;
   static constexpr uint32_t BARRIERS_AT = VALUES_AT + STAGES * TILE;
+  static constexpr uint32_t WORKS_AT = BARRIERS_AT + 8 * (4 * STAGES + 4);
+  static constexpr uint32_t BYTES = WORKS_AT + 2 * 64;
 
-  /* 16 bytes at dimension 8 c of a row, of a matrix of `rows` rows. */
-  static __device__ uint32_t place(uint32_t rows, uint32_t row, uint32_t c) {
-    return c / 8 * rows * 128 + row * 128 + 16 * (c % 8 ^ row % 8);
+  /* 16 bytes at dimension 8 c of a row, of a matrix of 128 rows. */
+  static __device__ uint32_t place(uint32_t row, uint32_t c) {
+    return c / 8 * (128 * 128) + row * 128 + 16 * (c % 8 ^ row % 8);
   }
 };
 
-/* Barriers of 8 bytes: keys full, values full, keys free, values free, STAGES of each. */
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+/* Barriers of 8 bytes: keys full, values full, keys free, values free, STAGES of each; queries
+ * full, queries free, 2 of each. */
 struct barriers {
   uint32_t base;
   __device__ uint32_t keys_full(uint32_t s) const {
@@ -52,21 +62,30 @@ struct barriers {
   __device__ uint32_t values_free(uint32_t s) const {
     return base + 8 * (3 * STAGES + s);
   }
+  __device__ uint32_t queries_full(uint32_t s) const {
+    return base + 8 * (4 * STAGES + s);
+  }
+  __device__ uint32_t queries_free(uint32_t s) const {
+    return base + 8 * (4 * STAGES + 2 + s);
+  }
 };
 
-/* What a block works on. */
+/* What a block works on at a time. */
 struct work {
   uint32_t seq, kv_head, first_token, start, first_row, n_rows;
-  uint32_t low, high;         /* positions of the first and the last row */
-  uint32_t first_tile, tiles; /* tiles [first_tile, first_tile + tiles) of the context */
+  uint32_t low, high; /* positions of the first and the last row */
+  uint32_t first_tile,
+      tiles; /* tiles [first_tile, first_tile + tiles) of the context; 0: the end */
 };
 
+/* Work `item`; false: it is beyond the batch's tiles. The last tiles see most and come first. */
 OCT_DEVICE bool
-find_work(const attend_args &a, work *w) {
-  uint32_t tile = gridDim.x - 1 - blockIdx.x; /* the last see most and come first */
+find_work(const hopper_args &h, uint32_t item, work *w) {
+  const attend_args &a = h.a;
+  uint32_t tile = h.tiles - 1 - item / a.kv.n_heads;
   if (!find_tile<ROWS>(a, &tile, &w->seq))
     return false;
-  w->kv_head = blockIdx.y;
+  w->kv_head = item % a.kv.n_heads;
   w->first_token = a.batch.seq_first[w->seq];
   w->start = a.batch.seq_start[w->seq];
   w->first_row = tile * ROWS;
@@ -79,33 +98,53 @@ find_work(const attend_args &a, work *w) {
   return true;
 }
 
+/* The block's works in turn: rounds go to and fro, so that no block has the largest of each. False:
+ * there is none any more. */
+OCT_DEVICE bool
+next_work(const hopper_args &h, uint32_t *round, work *w) {
+  uint32_t n = h.tiles * h.a.kv.n_heads;
+  while (*round * gridDim.x < n) {
+    uint32_t at = *round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x;
+    uint32_t item = *round * gridDim.x + at;
+    ++*round;
+    if (item < n && find_work(h, item, w))
+      return true;
+  }
+  return false;
+}
+
 /* ---------------------------------------------------------------- bringing keys and values */
 
-/* One warp: a lane has a page and a run of 64 dimensions of it. Pages behind the last that the
- * sequence has are the last once more. */
-template <int D>
-OCT_DEVICE void
-copy_tile(const hopper_args &h, const CUtensorMap *map, const work &w, uint32_t tile, uint32_t head,
-          uint32_t to, uint32_t full) {
-  const attend_args &a = h.a;
-  uint32_t lane = threadIdx.x % 32, tokens = min(a.kv.page_tokens, (uint32_t)KEYS);
-  const uint32_t *pages = a.tables.pages + a.batch.seq_slot[w.seq] * a.tables.stride;
-  if (lane == 0)
-    barrier_expect(full, layout<D>::TILE);
-  __syncwarp();
-  for (uint32_t i = lane; i < h.boxes; i += 32) {
-    uint32_t part = i / (D / 64), run = i % (D / 64), position = tile * KEYS + part * tokens;
-    uint32_t page = pages[min(position, w.high) / a.kv.page_tokens];
-    copy_box(to + run * layout<D>::RUN + part * tokens * 128, map, full, (int)run * 64,
-             (int)(position % a.kv.page_tokens), (int)head, (int)page);
+/* A lane's copy of a tile of keys or values: a page's tokens by a run of 64 dimensions. Pages
+ * behind the last that the sequence has are the last once more. */
+template <int D> struct box {
+  uint32_t page, token, run, offset;
+
+  __device__ void find(const hopper_args &h, const uint32_t *pages, const work &w, uint32_t tile) {
+    uint32_t lane = threadIdx.x % 32, tokens = min(h.a.kv.page_tokens, (uint32_t)KEYS);
+    uint32_t part = lane / (D / 64), position = tile * KEYS + part * tokens;
+    run = lane % (D / 64);
+    if (lane < h.boxes)
+      page = pages[min(position, w.high) / h.a.kv.page_tokens];
+    token = position % h.a.kv.page_tokens;
+    offset = run * layout<D>::RUN + part * tokens * 128;
   }
-}
+
+  __device__ void copy(const hopper_args &h, const CUtensorMap *map, uint32_t head, uint32_t to,
+                       uint32_t full) const {
+    if (threadIdx.x % 32 == 0)
+      barrier_expect(full, layout<D>::TILE);
+    __syncwarp();
+    if (threadIdx.x % 32 < h.boxes)
+      copy_box(to + offset, map, full, (int)run * 64, (int)token, (int)head, (int)page);
+  }
+};
 
 /* All four warps: fp8 to bf16. */
 template <int D>
 OCT_DEVICE void
-convert_tile(const attend_args &a, const work &w, const page_reader &pages, uint32_t tile,
-             size_t values, uint32_t to, uint32_t full) {
+convert_tile(const work &w, const page_reader &pages, uint32_t tile, size_t values, uint32_t to,
+             uint32_t full) {
   constexpr uint32_t RUNS = D / 16; /* of 16 bytes */
   uint32_t thread = threadIdx.x - CONSUMERS;
 #pragma unroll 4
@@ -118,40 +157,86 @@ convert_tile(const attend_args &a, const work &w, const page_reader &pages, uint
       uint32_t pairs[4];
       expand_fp8(codes[2 * c], pairs);
       expand_fp8(codes[2 * c + 1], pairs + 2);
-      asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(
-                       to + layout<D>::place(KEYS, row, 2 * run + c)),
-                   "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3]));
+      asm volatile(
+          "st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to + layout<D>::place(row, 2 * run + c)),
+          "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3]));
     }
   }
   fence_async();
   barrier_arrive(full);
 }
 
+/* The work to the consumers, number `nth` of the block, and its queries. One warp. */
+template <int D>
+OCT_DEVICE void
+bring_work(const hopper_args &h, const CUtensorMap *map, const work &w, uint32_t nth,
+           unsigned char *shared, const barriers &bars) {
+  uint32_t s = nth % 2, full = bars.queries_full(s);
+  barrier_wait(bars.queries_free(s), (nth / 2 + 1) % 2);
+  if (threadIdx.x % 32 != 0)
+    return;
+  *(work *)(shared + layout<D>::WORKS_AT + 64 * s) = w;
+  if (!h.copies_query || w.tiles == 0) {
+    barrier_arrive(full);
+    return;
+  }
+  barrier_expect(full, layout<D>::QUERIES);
+  for (uint32_t run = 0; run < D / 64; run++)
+    copy_box(shared_address(shared) + s * layout<D>::QUERIES + run * (ROWS * 128), map, full,
+             (int)run * 64, (int)(w.kv_head * h.a.group),
+             (int)(w.first_token + w.first_row / h.a.group), 0);
+}
+
+/* The tiles of a work, from *turn on. */
 template <typename C, int D>
 OCT_DEVICE void
-bring(const hopper_args &h, const CUtensorMap *map, const work &w, uint32_t room,
-      const barriers &bars) {
+bring_tiles(const hopper_args &h, const CUtensorMap *map, const work &w, uint32_t room,
+            const barriers &bars, uint32_t *turn) {
   const attend_args &a = h.a;
   constexpr bool copies = sizeof(C) == 2;
-  if (copies && threadIdx.x >= CONSUMERS + 32)
-    return;
   page_reader pages = open_pages(a.kv, a.tables, a.batch.seq_slot[w.seq], w.kv_head, sizeof(C));
-  for (uint32_t i = 0; i < w.tiles; i++) {
-    uint32_t s = i % STAGES, free_parity = (i / STAGES + 1) % 2;
+  box<D> now = {};
+  if constexpr (copies)
+    now.find(h, pages.pages, w, w.first_tile + w.tiles - 1);
+  for (uint32_t i = 0; i < w.tiles; i++, ++*turn) {
+    uint32_t s = *turn % STAGES, free_parity = (*turn / STAGES + 1) % 2;
     uint32_t tile = w.first_tile + w.tiles - 1 - i;
     uint32_t keys = room + layout<D>::KEYS_AT + s * layout<D>::TILE;
     uint32_t values = room + layout<D>::VALUES_AT + s * layout<D>::TILE;
+    box<D> next = now;
+    if (copies && i + 1 < w.tiles)
+      next.find(h, pages.pages, w, tile - 1);
     barrier_wait(bars.keys_free(s), free_parity);
     if constexpr (copies)
-      copy_tile<D>(h, map, w, tile, w.kv_head, keys, bars.keys_full(s));
+      now.copy(h, map, w.kv_head, keys, bars.keys_full(s));
     else
-      convert_tile<D>(a, w, pages, tile, 0, keys, bars.keys_full(s));
+      convert_tile<D>(w, pages, tile, 0, keys, bars.keys_full(s));
     barrier_wait(bars.values_free(s), free_parity);
     if constexpr (copies)
-      copy_tile<D>(h, map, w, tile, a.kv.n_heads + w.kv_head, values, bars.values_full(s));
+      now.copy(h, map, a.kv.n_heads + w.kv_head, values, bars.values_full(s));
     else
-      convert_tile<D>(a, w, pages, tile, pages.half_bytes, values, bars.values_full(s));
+      convert_tile<D>(w, pages, tile, pages.half_bytes, values, bars.values_full(s));
+    now = next;
   }
+}
+
+template <typename C, int D>
+OCT_DEVICE void
+bring(const hopper_args &h, const CUtensorMap *pool, const CUtensorMap *query,
+      unsigned char *shared, const barriers &bars) {
+  bool first_warp = threadIdx.x < CONSUMERS + 32;
+  uint32_t round = 0, turn = 0, nth = 0;
+  work w = {};
+  if (sizeof(C) == 2 && !first_warp)
+    return;
+  for (; next_work(h, &round, &w); nth++) {
+    if (first_warp)
+      bring_work<D>(h, query, w, nth, shared, bars);
+    bring_tiles<C, D>(h, pool, w, shared_address(shared), bars, &turn);
+  }
+  w.tiles = 0;
+  if (first_warp)
+    bring_work<D>(h, query, w, nth, shared, bars);
 }
 
 /* ---------------------------------------------------------------- multiplying */
@@ -177,8 +262,8 @@ template <int D> struct consumer {
     }
   }
 
-  /* The group's 64 rows of queries to shared memory. */
-  __device__ void load_queries(const attend_args &a, const work &w, uint32_t room) {
+  /* The group's 64 rows of queries to shared memory, where the copy engine cannot. */
+  __device__ void load_queries(const attend_args &a, const work &w, uint32_t queries) {
     for (uint32_t i = threadIdx.x % 128; i < 64 * (D / 8); i += 128) {
       uint32_t r = i / (D / 8), c = i % (D / 8), at = w.first_row + 64 * group + r;
       uint4 v = make_uint4(0, 0, 0, 0);
@@ -186,20 +271,21 @@ template <int D> struct consumer {
         v = *(const uint4 *)((const bf16 *)a.q + (w.first_token + at / a.group) * a.q_stride +
                              (size_t)(w.kv_head * a.group + at % a.group) * D + 8 * c);
       asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(
-                       room + group * (layout<D>::QUERIES / 2) + layout<D>::place(64, r, c)),
+                       queries + layout<D>::place(64 * group + r, c)),
                    "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w));
     }
     fence_async();
     named_barrier(1 + group, 128);
   }
 
-  __device__ void multiply_keys(uint32_t room, uint32_t keys) {
-    uint32_t queries = room + group * (layout<D>::QUERIES / 2);
+  __device__ void multiply_keys(uint32_t queries, uint32_t keys) {
     wgmma_begin();
 #pragma unroll
     for (int k = 0; k < D / 16; k++)
-      wgmma_scores(scores, swizzled_matrix(queries + k / 4 * (64 * 128) + k % 4 * 32, 16),
-                   swizzled_matrix(keys + k / 4 * layout<D>::RUN + k % 4 * 32, 16), k > 0);
+      wgmma_scores(
+          scores,
+          swizzled_matrix(queries + k / 4 * (ROWS * 128) + group * (64 * 128) + k % 4 * 32, 16),
+          swizzled_matrix(keys + k / 4 * layout<D>::RUN + k % 4 * 32, 16), k > 0);
     wgmma_commit();
   }
 
@@ -286,7 +372,7 @@ OCT_DEVICE void
 clear_values(uint32_t values, uint32_t from) {
   for (uint32_t i = threadIdx.x; i < (KEYS - from) * (D / 8); i += CONSUMERS)
     asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(
-                     values + layout<D>::place(KEYS, from + i / (D / 8), i % (D / 8))),
+                     values + layout<D>::place(from + i / (D / 8), i % (D / 8))),
                  "r"(0));
   fence_async();
   named_barrier(3, CONSUMERS);
@@ -314,35 +400,48 @@ soften_tile(consumer<D> &c, const attend_args &a, const work &w, uint32_t first_
   c.soften(a.soft_cap > 0 ? 1 : scale, keep);
 }
 
+/* One work, whose tiles are number `turn` of the block and on; queries are there. */
 template <int D>
 OCT_DEVICE void
-consume(const attend_args &a, const work &w, uint32_t room, const barriers &bars) {
+consume_work(const hopper_args &h, const work &w, uint32_t room, uint32_t queries,
+             const barriers &bars, uint32_t turn) {
   constexpr uint32_t TILE = layout<D>::TILE;
+  const attend_args &a = h.a;
   consumer<D> c;
   c.open(a, w);
-  c.load_queries(a, w, room);
+  if (!h.copies_query)
+    c.load_queries(a, w, queries);
   float scale = score_scale(a, w.kv_head), keep[2];
   uint32_t keys = room + layout<D>::KEYS_AT, values = room + layout<D>::VALUES_AT;
-  uint32_t first_key = (w.first_tile + w.tiles - 1) * KEYS;
-  barrier_wait(bars.keys_full(0), 0);
-  c.multiply_keys(room, keys);
+  uint32_t first_key = (w.first_tile + w.tiles - 1) * KEYS, s = turn % STAGES;
+  barrier_wait(bars.keys_full(s), turn / STAGES % 2);
+  c.multiply_keys(queries, keys + s * TILE);
   wgmma_wait<0>();
   keep_behind(c.scores);
-  arrive_by_warp(bars.keys_free(0));
+  arrive_by_warp(bars.keys_free(s));
   soften_tile(c, a, w, first_key, scale, keep);
   c.pack_weights();
-  barrier_wait(bars.values_full(0), 0);
-  if ((w.high + 1) % KEYS != 0)
-    clear_values<D>(values, (w.high + 1) % KEYS);
+  if ((w.high + 1) % KEYS != 0) {
+    barrier_wait(bars.values_full(s), turn / STAGES % 2);
+    clear_values<D>(values + s * TILE, (w.high + 1) % KEYS);
+  }
 #pragma unroll
   for (int i = 0; i < D / 2; i++)
     c.out[i] = 0;
+  /* The groups take turns: one multiplies while the other softens. */
+  if (c.group == 1 && w.tiles > 1)
+    named_arrive(TURN, CONSUMERS);
   for (uint32_t i = 1; i < w.tiles; i++) {
-    uint32_t s = i % STAGES, before = (i - 1) % STAGES;
-    barrier_wait(bars.keys_full(s), i / STAGES % 2);
-    barrier_wait(bars.values_full(before), (i - 1) / STAGES % 2);
-    c.multiply_keys(room, keys + s * TILE);
+    uint32_t before = s, parity = turn / STAGES % 2;
+    turn++;
+    s = turn % STAGES;
+    barrier_wait(bars.keys_full(s), turn / STAGES % 2);
+    barrier_wait(bars.values_full(before), parity);
+    named_barrier(TURN + c.group, CONSUMERS);
+    c.multiply_keys(queries, keys + s * TILE);
     c.multiply_values(values + before * TILE);
+    if (c.group == 0 || i + 1 < w.tiles)
+      named_arrive(TURN + 1 - c.group, CONSUMERS);
     wgmma_wait<1>();
     keep_behind(c.scores);
     arrive_by_warp(bars.keys_free(s));
@@ -354,12 +453,28 @@ consume(const attend_args &a, const work &w, uint32_t room, const barriers &bars
     c.rescale(keep);
     c.pack_weights();
   }
-  uint32_t last = (w.tiles - 1) % STAGES;
-  barrier_wait(bars.values_full(last), (w.tiles - 1) / STAGES % 2);
-  c.multiply_values(values + last * TILE);
+  barrier_wait(bars.values_full(s), turn / STAGES % 2);
+  c.multiply_values(values + s * TILE);
   wgmma_wait<0>();
   keep_behind(c.out);
+  arrive_by_warp(bars.values_free(s));
   c.store(a, w);
+}
+
+template <int D>
+OCT_DEVICE void
+consume(const hopper_args &h, unsigned char *shared, const barriers &bars) {
+  uint32_t room = shared_address(shared), turn = 0;
+  for (uint32_t nth = 0;; nth++) {
+    uint32_t s = nth % 2;
+    barrier_wait(bars.queries_full(s), nth / 2 % 2);
+    const work w = *(const work *)(shared + layout<D>::WORKS_AT + 64 * s);
+    if (w.tiles == 0)
+      break;
+    consume_work<D>(h, w, room, room + s * layout<D>::QUERIES, bars, turn);
+    arrive_by_warp(bars.queries_free(s));
+    turn += w.tiles;
+  }
 }
 
 #endif
@@ -367,16 +482,13 @@ consume(const attend_args &a, const work &w, uint32_t room, const barriers &bars
 template <typename C, int D>
 static __global__ void
 __launch_bounds__(THREADS, 1)
-    attend_hopper(hopper_args h, const __grid_constant__ CUtensorMap map) {
+    attend_hopper(const __grid_constant__ hopper_args h, const __grid_constant__ CUtensorMap pool,
+                  const __grid_constant__ CUtensorMap query) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) unsigned char shared[];
   admit_successor();
   await_predecessors();
-  work w;
-  if (!find_work(h.a, &w))
-    return;
-  uint32_t room = shared_address(shared);
-  barriers bars = {room + layout<D>::BARRIERS_AT};
+  barriers bars = {shared_address(shared) + layout<D>::BARRIERS_AT};
   if (threadIdx.x == 0) {
     for (uint32_t s = 0; s < STAGES; s++) {
       barrier_init(bars.keys_full(s), sizeof(C) == 2 ? 1 : 128);
@@ -384,50 +496,69 @@ __launch_bounds__(THREADS, 1)
       barrier_init(bars.keys_free(s), CONSUMERS / 32);
       barrier_init(bars.values_free(s), CONSUMERS / 32);
     }
+    for (uint32_t s = 0; s < 2; s++) {
+      barrier_init(bars.queries_full(s), 1);
+      barrier_init(bars.queries_free(s), CONSUMERS / 32);
+    }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
   if (threadIdx.x >= CONSUMERS) {
-    give_registers<sizeof(C) == 2 ? 24 : 56>();
-    bring<C, D>(h, &map, w, room, bars);
+    give_registers<sizeof(C) == 2 ? 40 : 72>();
+    bring<C, D>(h, &pool, &query, shared, bars);
   } else {
-    take_registers<sizeof(C) == 2 ? 240 : 224>();
-    consume<D>(h.a, w, room, bars);
+    take_registers<sizeof(C) == 2 ? 232 : 216>();
+    consume<D>(h, shared, bars);
   }
 #endif
 }
 
 /* ---------------------------------------------------------------- launch */
 
+/* Boxes of 64 dimensions by box1 by box2 of a tensor of bf16 with four dimensions, the innermost
+ * first; strides in bytes, of all but that. */
+static bool
+make_map(CUtensorMap *map, const void *base, const cuuint64_t (&sizes)[4],
+         const cuuint64_t (&strides)[3], uint32_t box1, uint32_t box2) {
+  static const PFN_cuTensorMapEncodeTiled_v12000 encode = find_encoder();
+  const cuuint32_t box[4] = {64, box1, box2, 1}, steps[4] = {1, 1, 1, 1};
+  return encode != NULL && encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, (void *)(uintptr_t)base,
+                                  sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                  CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
 /* The pool of a layer as [page, keys' and values' heads, token, dimension]. */
 static bool
-make_map(const attend_args &a, CUtensorMap *map) {
-  static const PFN_cuTensorMapEncodeTiled_v12000 encode = find_encoder();
-  if (encode == NULL)
-    return false;
+map_pool(const attend_args &a, uint32_t tokens, CUtensorMap *map) {
   uint64_t row = (uint64_t)a.kv.width * 2;
-  uint32_t tokens = a.kv.page_tokens < KEYS ? a.kv.page_tokens : KEYS;
-  const cuuint64_t sizes[4] = {a.kv.width, a.kv.page_tokens, 2 * (uint64_t)a.kv.n_heads, 1u << 31};
-  const cuuint64_t strides[3] = {row, row * a.kv.page_tokens, a.kv.page_bytes};
-  const cuuint32_t box[4] = {64, tokens, 1, 1}, steps[4] = {1, 1, 1, 1};
-  return encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, a.kv.base, sizes, strides, box, steps,
-                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+  return make_map(map, a.kv.base,
+                  {a.kv.width, a.kv.page_tokens, 2 * (uint64_t)a.kv.n_heads, 1u << 31},
+                  {row, row * a.kv.page_tokens, a.kv.page_bytes}, tokens, 1);
+}
+
+/* Queries as [token, head, dimension]. */
+static bool
+map_queries(const attend_args &a, CUtensorMap *map) {
+  uint64_t row = (uint64_t)a.kv.width * 2, token = a.q_stride * 2;
+  return make_map(map, a.q, {a.kv.width, a.n_heads, a.batch.n_tokens, 1},
+                  {row, token, token * a.batch.n_tokens}, a.group, ROWS / a.group);
 }
 
 template <typename C, int D>
 static int
 launch_hopper(const oct_cuda_queue *queue, const attend_args &a) {
-  CUtensorMap map = {};
+  CUtensorMap pool = {}, query = {};
   uint32_t tokens = a.kv.page_tokens < KEYS ? a.kv.page_tokens : KEYS;
-  hopper_args h = {a, KEYS / tokens * (D / 64)};
-  if (sizeof(C) == 2 && !make_map(a, &map))
+  hopper_args h = {a, KEYS / tokens * (D / 64), a.batch.n_tokens * a.group / ROWS + a.n_seqs,
+                   ROWS % a.group == 0};
+  if ((sizeof(C) == 2 && !map_pool(a, tokens, &pool)) ||
+      (h.copies_query && !map_queries(a, &query)))
     return OCT_CUDA_UNSUPPORTED;
-  uint32_t tiles = a.batch.n_tokens * a.group / ROWS + a.n_seqs;
-  size_t shared = (size_t)ROWS * D * 2 + 4 * STAGES * (size_t)KEYS * D + 4 * STAGES * 8;
-  return launch_large(queue, attend_hopper<C, D>, dim3(tiles, a.kv.n_heads), dim3(THREADS), shared,
-                      h, map);
+  uint32_t works = h.tiles * a.kv.n_heads;
+  return launch_large(queue, attend_hopper<C, D>,
+                      dim3(works < queue->sm_count ? works : queue->sm_count), dim3(THREADS),
+                      (size_t)layout<D>::BYTES, h, pool, query);
 }
 
 bool

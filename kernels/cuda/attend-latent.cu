@@ -1,29 +1,49 @@
 /* Latent attention in the absorbed form, of the one size that models have: 512 dimensions that are
- * keys and values, and 64 more of keys. Any head reads the same rows, so that 16 heads of a token
- * are one side of the matrix instructions.
+ * keys and values, and 64 more of keys, in bf16 or fp8. Any head reads the same rows, so that 16
+ * heads of a token are one side of the matrix instructions.
  *
- * A block has a token, 16 heads and a split of the context. One warp brings tiles of 64 rows to
- * shared memory, two on their way. Eight warps first share out the scores of a tile, 16 rows by 8
- * heads each, and leave them in shared memory; then each weighs all of them for itself, and adds up
- * 64 of the dimensions. */
+ * A block has a token, 16 heads and a split of the context; two run on a multiprocessor. One warp
+ * brings tiles of 32 rows to shared memory, several on their way. Of a tile eight warps first make
+ * scores, 16 rows by a quarter of the dimensions each, with their queries in registers. Then each
+ * adds up the quarters of two heads, a row a lane, and leaves weights and what earlier sums keep.
+ * Then each adds up 64 of the dimensions.
+ *
+ * fp8 becomes half (e4m3 is exact in it) on its way from shared memory to the instruction. A run of
+ * 16 dimensions is in another order there, which its queries follow: four neighbours of a row come
+ * as one word, and two dimensions of two rows when it is transposed. */
 #include "kernels/cuda/attend.cuh"
 #include "kernels/cuda/barrier.cuh"
 
 #define LORA      512
 #define WIDTH     576
 #define HEADS     16
-#define KEYS      64
+#define KEYS      32
 #define WARPS     8
 #define CONSUMERS (32 * WARPS)
 #define THREADS   (CONSUMERS + 32)
-#define STAGES    2
-#define PITCH     (WIDTH * 2 + 16) /* bytes of a row: eight rows meet no bank twice */
-#define TILE      (KEYS * PITCH)
-#define SCORES    20 /* floats of a row of scores */
+#define STEPS     9  /* of 16 dimensions in a quarter */
+#define SCORES    17 /* floats of a row of scores: rows of a warp meet no bank twice */
+#define WEIGHTS   80 /* bytes of a head's weights: eight heads meet no bank twice */
 
-#define QUERIES_AT (STAGES * TILE)
-#define SCORES_AT  (QUERIES_AT + HEADS * PITCH)
-#define ROOM       (SCORES_AT + 2 * KEYS * SCORES * 4)
+/* C: cache. PITCH: bytes of a row in shared memory; eight rows meet no bank twice. */
+template <typename C> struct latent_traits;
+template <> struct latent_traits<bf16> {
+  typedef bf16 operand;
+  static constexpr uint32_t STAGES = 2;
+};
+template <> struct latent_traits<fp8> {
+  typedef half operand;
+  static constexpr uint32_t STAGES = 4;
+};
+
+/* Where things are in shared memory. */
+template <typename C> struct latent_layout {
+  static constexpr uint32_t STAGES = latent_traits<C>::STAGES;
+  static constexpr uint32_t ROW = WIDTH * sizeof(C), PITCH = ROW + 16, TILE = KEYS * PITCH;
+  static constexpr uint32_t SCORES_AT = STAGES * TILE, PLANE = KEYS * SCORES * 4;
+  static constexpr uint32_t WEIGHTS_AT = SCORES_AT + 4 * PLANE;
+  static constexpr uint32_t KEEPS_AT = WEIGHTS_AT + HEADS * WEIGHTS, BYTES = KEEPS_AT + 4 * HEADS;
+};
 
 /* The part [*begin, *end) of the context that a split has, in whole tiles but for the last. */
 OCT_DEVICE void
@@ -36,240 +56,329 @@ latent_range(const attend_args &a, uint32_t length, uint32_t split, uint32_t *be
   *end = min(length, (split + 1) * chunk);
 }
 
-/* A lane has rows `lane` and `lane + 32` of each tile. */
+/* A lane has a row of each tile. */
+template <typename C>
 OCT_DEVICE void
 bring_rows(const page_reader &pages, uint32_t begin, uint32_t end, uint32_t room, uint32_t full,
            uint32_t free) {
+  typedef latent_layout<C> at;
   uint32_t lane = threadIdx.x % 32, turn = 0;
-  for (uint32_t at = begin; at < end; at += KEYS, turn++) {
-    uint32_t s = turn % STAGES, n = min((uint32_t)KEYS, end - at);
-    barrier_wait(free + 8 * s, (turn / STAGES + 1) % 2);
+  for (uint32_t first = begin; first < end; first += KEYS, turn++) {
+    uint32_t s = turn % at::STAGES, n = min((uint32_t)KEYS, end - first);
+    barrier_wait(free + 8 * s, (turn / at::STAGES + 1) % 2);
     if (lane == 0)
-      barrier_expect(full + 8 * s, n * WIDTH * 2);
+      barrier_expect(full + 8 * s, n * at::ROW);
     __syncwarp();
-    for (uint32_t row = lane; row < n; row += 32)
-      copy_bulk(room + s * TILE + row * PITCH, key_row(pages, at + row), WIDTH * 2, full + 8 * s);
+    if (lane < n)
+      copy_bulk(room + s * at::TILE + lane * at::PITCH, key_row(pages, first + lane), at::ROW,
+                full + 8 * s);
   }
 }
 
-struct latent_consumer {
-  float acc[4][2][4], top[2], sum[2]; /* 16 dimensions by 8 heads; of heads g and g + 8 */
+/* Four matrices of 8 x 8 words of 16 bits, or two. */
+OCT_DEVICE void
+load_pair(uint32_t (&r)[2], uint32_t from) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+               : "=r"(r[0]), "=r"(r[1])
+               : "r"(from));
+}
+
+template <typename C> struct latent_consumer {
+  typedef latent_layout<C> at;
+  typedef typename latent_traits<C>::operand H;
+
+  uint32_t q[STEPS][2][2]; /* queries of heads g and g + 8 over the warp's quarter */
+  float acc[4][2][4];      /* 16 dimensions by 8 heads */
+  float top[2], sum[2];    /* of heads 2 warp and 2 warp + 1 */
   uint32_t lane, warp, g, t;
 
-  /* Scores of rows 16 (warp % 4) … by heads 8 (warp / 4) …, to shared memory. */
-  __device__ void score(uint32_t rows, uint32_t queries, float *scores) {
-    uint32_t part = warp % 4, half = warp / 4;
-    float d[2][4] = {};
-#pragma unroll 6
-    for (int k = 0; k < WIDTH / 32; k++) {
-      uint32_t b[4], m[2][4];
-      load_matrices(b, queries + (8 * half + lane % 8) * PITCH + 64 * k + lane / 8 * 16);
-#pragma unroll
-      for (int i = 0; i < 2; i++) {
-        load_matrices(m[i],
-                      rows + (16 * part + lane % 16) * PITCH + 64 * k + 32 * i + lane / 16 * 16);
-        mma<bf16>(d[i], m[i][0], m[i][1], m[i][2], m[i][3], b[2 * i], b[2 * i + 1]);
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-      scores[(16 * part + g + i / 2 * 8) * SCORES + 8 * half + 2 * t + i % 2] = d[0][i] + d[1][i];
-  }
-
-  /* All scores of the tile's n rows, for heads g and g + 8, to weights as operands by row. */
-  __device__ void weigh(const float *scores, uint32_t n, float scale,
-                        uint32_t (&weights)[4][2][2]) {
+  __device__ void load_queries(const bf16 *from, uint32_t n_heads) {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-      float s[4][4], best = top[h], total = 0;
+      bool is_there = 8 * h + g < n_heads;
+      const bf16 *row = from + (size_t)(8 * h + g) * WIDTH + warp / 2 * (16 * STEPS);
 #pragma unroll
-      for (int k = 0; k < 4; k++)
+      for (int k = 0; k < STEPS; k++)
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-          uint32_t row = 16 * k + 2 * t + i % 2 + i / 2 * 8;
-          s[k][i] = row < n ? scores[row * SCORES + g + 8 * h] * scale : -INFINITY;
-          best = fmaxf(best, s[k][i]);
+        for (int i = 0; i < 2; i++) {
+          float x[2] = {};
+          if (is_there)
+            load_floats<bf16, 2>(row + 16 * k + (sizeof(C) == 2 ? 2 * t + 8 * i : 4 * t + 2 * i),
+                                 x);
+          q[k][h][i] = pack<H>(x[0], x[1]);
         }
-      best = fmaxf(best, __shfl_xor_sync(0xffffffffu, best, 1));
-      best = fmaxf(best, __shfl_xor_sync(0xffffffffu, best, 2));
-      float keep = power2(top[h] - best);
-      top[h] = best;
+    }
+  }
+
+  /* Scores of rows 16 (warp % 2) … over the warp's quarter, to its plane. */
+  __device__ void score(uint32_t rows, float *scores) {
+    float d[2][4] = {};
+    uint32_t from = rows + (16 * (warp % 2) + lane % 16) * at::PITCH +
+                    warp / 2 * (16 * STEPS) * (uint32_t)sizeof(C);
 #pragma unroll
-      for (int k = 0; k < 4; k++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-          s[k][i] = power2(s[k][i] - best);
-          total += s[k][i];
-        }
-        weights[k][h][0] = pack<bf16>(s[k][0], s[k][1]);
-        weights[k][h][1] = pack<bf16>(s[k][2], s[k][3]);
+    for (int k = 0; k < STEPS; k++) {
+      uint32_t m[4];
+      if constexpr (sizeof(C) == 2) {
+        load_matrices(m, from + 32 * k + lane / 16 * 16);
+      } else {
+        uint32_t raw[2];
+        load_pair(raw, from + 16 * k);
+        m[0] = halves_of((uint16_t)raw[0]);
+        m[1] = halves_of((uint16_t)raw[1]);
+        m[2] = halves_of((uint16_t)(raw[0] >> 16));
+        m[3] = halves_of((uint16_t)(raw[1] >> 16));
       }
-      sum[h] = sum[h] * keep + total;
-      /* Sums have heads 2t and 2t + 1 in a lane: what these keep is with lanes of g = 2t, 2t + 1.
-       */
-      float keeps[2] = {__shfl_sync(0xffffffffu, keep, 8 * t),
-                        __shfl_sync(0xffffffffu, keep, 8 * t + 4)};
 #pragma unroll
-      for (int m = 0; m < 4; m++)
+      for (int h = 0; h < 2; h++)
+        mma<H>(d[h], m[0], m[1], m[2], m[3], q[k][h][0], q[k][h][1]);
+    }
+    float *plane = scores + warp / 2 * (KEYS * SCORES);
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-          acc[m][h][i] *= keeps[i % 2];
+    for (int h = 0; h < 2; h++)
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+        plane[(16 * (warp % 2) + g + i / 2 * 8) * SCORES + 8 * h + 2 * t + i % 2] = d[h][i];
+  }
+
+  /* Scores of the tile's n rows for the warp's two heads, a row a lane, to weights; and what the
+   * sums so far have to be multiplied by. */
+  __device__ void weigh(const float *scores, uint32_t n, float scale, unsigned char *weights,
+                        float *keeps) {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      uint32_t head = 2 * warp + h;
+      float s = -INFINITY;
+      if (lane < n) {
+        const float *from = scores + lane * SCORES + head;
+        s = (from[0] + from[KEYS * SCORES] + from[2 * KEYS * SCORES] + from[3 * KEYS * SCORES]) *
+            scale;
+      }
+      float best = fmaxf(top[h], warp_max(s)), keep = power2(top[h] - best);
+      top[h] = best;
+      s = power2(s - best);
+      sum[h] = sum[h] * keep + s; /* a lane's part */
+      *(H *)(weights + head * WEIGHTS + 2 * lane) = (H)s;
+      if (lane == 0)
+        keeps[head] = keep;
     }
   }
 
   /* Rows behind the context's end may be anything, and zero times anything may be no number. */
   __device__ void clear_rows(uint32_t rows, uint32_t n) {
-    for (uint32_t i = threadIdx.x; i < (KEYS - n) * (WIDTH / 8); i += CONSUMERS)
+    constexpr uint32_t RUNS = at::ROW / 16;
+    for (uint32_t i = threadIdx.x; i < (KEYS - n) * RUNS; i += CONSUMERS)
       asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(
-                       rows + (n + i / (WIDTH / 8)) * PITCH + i % (WIDTH / 8) * 16),
+                       rows + (n + i / RUNS) * at::PITCH + i % RUNS * 16),
                    "r"(0));
   }
 
-  __device__ void add_rows(uint32_t rows, const uint32_t (&weights)[4][2][2]) {
+  __device__ void rescale(const float *keeps) {
+    float keep[2][2];
+    bool same = true;
 #pragma unroll
-    for (int k = 0; k < 4; k++)
+    for (int h = 0; h < 2; h++)
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        keep[h][i] = keeps[8 * h + 2 * t + i];
+        same &= keep[h][i] == 1;
+      }
+    if (__all_sync(0xffffffffu, same))
+      return;
+#pragma unroll
+    for (int m = 0; m < 4; m++)
+#pragma unroll
+      for (int h = 0; h < 2; h++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+          acc[m][h][i] *= keep[h][i % 2];
+  }
+
+  /* 16 dimensions of 16 rows, from `from` on, as the operand whose rows are dimensions. */
+  __device__ void load_values(uint32_t (&v)[4], uint32_t from) {
+    if constexpr (sizeof(C) == 2) {
+      load_transposed(v, from + (lane % 8 + lane / 16 * 8) * at::PITCH + lane / 8 % 2 * 16);
+    } else {
+      uint32_t raw[2];
+      asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+                   : "=r"(raw[0]), "=r"(raw[1])
+                   : "r"(from + lane % 16 * at::PITCH));
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        v[2 * i] = halves_of((uint16_t)__byte_perm(raw[i], 0, 0x4420));
+        v[2 * i + 1] = halves_of((uint16_t)__byte_perm(raw[i], 0, 0x4431));
+      }
+    }
+  }
+
+  __device__ void add_rows(uint32_t rows, uint32_t weights) {
+#pragma unroll
+    for (int k = 0; k < KEYS / 16; k++) {
+      uint32_t w[4]; /* heads g, then g + 8: keys 2t, 2t + 8 */
+      load_matrices(w, weights + (lane % 8 + lane / 16 * 8) * WEIGHTS + 32 * k + lane / 8 % 2 * 16);
 #pragma unroll
       for (int m = 0; m < 4; m++) {
         uint32_t v[4];
-        load_transposed(v, rows + (16 * k + lane % 8 + lane / 16 * 8) * PITCH + 128 * warp +
-                               32 * m + lane / 8 % 2 * 16);
+        load_values(v, rows + 16 * k * at::PITCH + (64 * warp + 16 * m) * (uint32_t)sizeof(C));
 #pragma unroll
         for (int h = 0; h < 2; h++)
-          mma<bf16>(acc[m][h], v[0], v[1], v[2], v[3], weights[k][h][0], weights[k][h][1]);
+          mma<H>(acc[m][h], v[0], v[1], v[2], v[3], w[2 * h], w[2 * h + 1]);
       }
+    }
   }
 
-  /* Dimensions 64 warp + 16 m + g (+ 8), heads 8 h + 2t (+ 1). */
-  __device__ void store(const attend_args &a, uint32_t token, uint32_t row, uint32_t first_head,
-                        uint32_t split) {
+  /* The dimension of row i / 2 of a lane's accumulators. */
+  __device__ uint32_t dimension(int m, int i) const {
+    return 64 * warp + 16 * m + (sizeof(C) == 2 ? g + i / 2 * 8 : 2 * g + i / 2);
+  }
+
+  /* Ends of the warp's heads: to `ends` by head, and to the partial sums'. */
+  __device__ void leave_ends(const attend_args &a, uint32_t row, uint32_t first_head,
+                             uint32_t split, float *factors) {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-      float s = sum[h];
-      s += __shfl_xor_sync(0xffffffffu, s, 1);
-      s += __shfl_xor_sync(0xffffffffu, s, 2);
-      float factor = a.n_splits == 1 ? finish_softmax(top[h], s, NULL, 0) : 1;
-      uint32_t own = first_head + 8 * h + g;
-      size_t part = ((size_t)row * a.n_heads + own) * a.n_splits + split;
-      if (a.n_splits > 1 && warp == 0 && t == 0 && own < a.n_heads) {
+      float s = warp_sum(sum[h]);
+      uint32_t own = first_head + 2 * warp + h;
+      if (lane != 0)
+        continue;
+      factors[2 * warp + h] =
+          a.n_splits == 1 ? finish_softmax(top[h], s, NULL, 0) * value_scale(a, 0) : 1;
+      if (a.n_splits > 1 && own < a.n_heads) {
+        size_t part = ((size_t)row * a.n_heads + own) * a.n_splits + split;
         float *ends = a.partial + (size_t)a.n_seqs * a.n_heads * a.n_splits * LORA + 2 * part;
         ends[0] = top[h];
         ends[1] = s;
       }
+    }
+  }
+
+  __device__ void store(const attend_args &a, uint32_t token, uint32_t row, uint32_t first_head,
+                        uint32_t split, const float *factors) {
+#pragma unroll
+    for (int h = 0; h < 2; h++)
 #pragma unroll
       for (int i = 0; i < 4; i++) {
-        uint32_t head = first_head + 8 * h + 2 * t + i % 2;
-        float f = __shfl_sync(0xffffffffu, factor, 4 * (2 * t + i % 2));
+        uint32_t of = 8 * h + 2 * t + i % 2, head = first_head + of;
+        if (head >= a.n_heads)
+          continue;
 #pragma unroll
         for (int m = 0; m < 4; m++) {
-          uint32_t c = 64 * warp + 16 * m + g + i / 2 * 8;
-          if (head >= a.n_heads)
-            continue;
+          uint32_t c = dimension(m, i);
           if (a.n_splits == 1)
             ((bf16 *)a.out)[token * a.out_stride + (size_t)head * LORA + c] =
-                from_float<bf16>(acc[m][h][i] * f);
+                from_float<bf16>(acc[m][h][i] * factors[of]);
           else
             a.partial[(((size_t)row * a.n_heads + head) * a.n_splits + split) * LORA + c] =
                 acc[m][h][i];
         }
       }
-    }
   }
 };
 
+template <typename C>
 OCT_DEVICE void
-consume_rows(latent_consumer &c, const attend_args &a, uint32_t begin, uint32_t end, uint32_t room,
-             float *scores, uint32_t full, uint32_t free) {
+consume_rows(latent_consumer<C> &c, const attend_args &a, uint32_t begin, uint32_t end,
+             unsigned char *shared, uint32_t full, uint32_t free) {
+  typedef latent_layout<C> at;
   float scale = score_scale(a, 0);
-  uint32_t turn = 0;
-  for (uint32_t at = begin; at < end; at += KEYS, turn++) {
-    uint32_t s = turn % STAGES, n = min((uint32_t)KEYS, end - at), rows = room + s * TILE;
-    float *here = scores + turn % 2 * (KEYS * SCORES);
-    barrier_wait(full + 8 * s, turn / STAGES % 2);
+  float *scores = (float *)(shared + at::SCORES_AT), *keeps = (float *)(shared + at::KEEPS_AT);
+  uint32_t room = shared_address(shared), turn = 0;
+  for (uint32_t first = begin; first < end; first += KEYS, turn++) {
+    uint32_t s = turn % at::STAGES, n = min((uint32_t)KEYS, end - first);
+    uint32_t rows = room + s * at::TILE;
+    barrier_wait(full + 8 * s, turn / at::STAGES % 2);
     if (n < KEYS) {
       c.clear_rows(rows, n);
       named_barrier(1, CONSUMERS);
     }
-    c.score(rows, room + QUERIES_AT, here);
+    c.score(rows, scores);
     named_barrier(1, CONSUMERS);
-    uint32_t weights[4][2][2];
-    c.weigh(here, n, scale, weights);
-    c.add_rows(rows, weights);
+    c.weigh(scores, n, scale, shared + at::WEIGHTS_AT, keeps);
+    named_barrier(1, CONSUMERS);
+    c.rescale(keeps);
+    c.add_rows(rows, room + at::WEIGHTS_AT);
     __syncwarp();
     if (c.lane == 0)
       barrier_arrive(free + 8 * s);
   }
 }
 
+/* Rows of padding tokens are zero. */
 OCT_DEVICE void
-load_query_rows(const attend_args &a, uint32_t token, uint32_t first_head, uint32_t room) {
-  for (uint32_t i = threadIdx.x; i < HEADS * (WIDTH / 8); i += CONSUMERS) {
-    uint32_t h = i / (WIDTH / 8), c = i % (WIDTH / 8);
-    uint4 v = make_uint4(0, 0, 0, 0);
-    if (first_head + h < a.n_heads)
-      v = *(const uint4 *)((const bf16 *)a.q + token * a.q_stride +
-                           (size_t)(first_head + h) * WIDTH + 8 * c);
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(room + h * PITCH + 16 * c),
-                 "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w));
-  }
+clear_latent(const attend_args &a, uint32_t token, uint32_t first_head) {
+  bf16 *out = (bf16 *)a.out + token * a.out_stride + (size_t)first_head * LORA;
+  uint32_t n = min((uint32_t)HEADS, a.n_heads - first_head) * LORA;
+  for (uint32_t c = threadIdx.x; c < n; c += THREADS)
+    out[c] = from_float<bf16>(0);
 }
 
+template <typename C>
 static __global__ void
-__launch_bounds__(THREADS, 1) attend_latent(attend_args a) {
-  extern __shared__ __align__(128) unsigned char shared[];
-  __shared__ __align__(8) uint64_t barriers[2 * STAGES];
+__launch_bounds__(THREADS, 2) attend_latent(attend_args a) {
+  typedef latent_layout<C> at;
+  extern __shared__ __align__(128) unsigned char latent_room[];
+  __shared__ __align__(8) uint64_t barriers[2 * at::STAGES];
   admit_successor();
   await_predecessors();
   uint32_t token = blockIdx.x, first_head = blockIdx.y * HEADS, split = blockIdx.z;
   uint32_t seq = a.batch.token_seq[token];
   if (seq == OCT_CUDA_NONE) {
-    bf16 *out = (bf16 *)a.out + token * a.out_stride + (size_t)first_head * LORA;
-    uint32_t n = min((uint32_t)HEADS, a.n_heads - first_head) * LORA;
-    for (uint32_t c = threadIdx.x; split == 0 && c < n; c += THREADS)
-      out[c] = from_float<bf16>(0);
+    if (split == 0)
+      clear_latent(a, token, first_head);
     return;
   }
-  uint32_t room = shared_address(shared), full = shared_address(barriers), free = full + 8 * STAGES;
+  uint32_t full = shared_address(barriers), free = full + 8 * at::STAGES;
   uint32_t begin, end;
   latent_range(a, a.batch.token_position[token] + 1, split, &begin, &end);
   if (threadIdx.x == 0) {
-    for (uint32_t s = 0; s < STAGES; s++) {
+    for (uint32_t s = 0; s < at::STAGES; s++) {
       barrier_init(full + 8 * s, 1);
       barrier_init(free + 8 * s, WARPS);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
-  if (threadIdx.x < CONSUMERS)
-    load_query_rows(a, token, first_head, room + QUERIES_AT);
   __syncthreads();
   if (threadIdx.x >= CONSUMERS) {
-    page_reader pages = open_pages(a.kv, a.tables, a.batch.seq_slot[seq], 0, sizeof(bf16));
-    bring_rows(pages, begin, end, room, full, free);
+    page_reader pages = open_pages(a.kv, a.tables, a.batch.seq_slot[seq], 0, sizeof(C));
+    bring_rows<C>(pages, begin, end, shared_address(latent_room), full, free);
     return;
   }
-  latent_consumer c = {};
+  latent_consumer<C> c = {};
   c.lane = threadIdx.x % 32;
   c.warp = threadIdx.x / 32;
   c.g = c.lane / 4;
   c.t = c.lane % 4;
   c.top[0] = c.top[1] = -INFINITY;
-  consume_rows(c, a, begin, end, room, (float *)(shared + SCORES_AT), full, free);
-  c.store(a, token, seq, first_head, split);
+  c.load_queries((const bf16 *)a.q + token * a.q_stride + (size_t)first_head * WIDTH,
+                 a.n_heads - first_head);
+  consume_rows(c, a, begin, end, latent_room, full, free);
+  float *factors = (float *)(latent_room + at::KEEPS_AT);
+  named_barrier(1, CONSUMERS);
+  c.leave_ends(a, seq, first_head, split, factors);
+  named_barrier(1, CONSUMERS);
+  c.store(a, token, seq, first_head, split, factors);
 }
 
 /* ---------------------------------------------------------------- launch */
 
 bool
 oct_attend_latent_can(const oct_cuda_queue *queue, const attend_args &a, oct_cuda_type type) {
-  return queue->capability >= 90 && type == OCT_CUDA_BF16 && a.kv.type == OCT_CUDA_BF16 &&
-         a.kv.k_scale == NULL && a.kv.width == WIDTH && a.value_width == LORA &&
-         (uintptr_t)a.kv.base % 16 == 0 && a.kv.page_bytes % 16 == 0;
+  return queue->capability >= 90 && type == OCT_CUDA_BF16 && a.kv.type != OCT_CUDA_F32 &&
+         a.kv.width == WIDTH && a.value_width == LORA && (uintptr_t)a.kv.base % 16 == 0 &&
+         a.kv.page_bytes % 16 == 0 && (a.kv.type == OCT_CUDA_FP8 || a.kv.k_scale == NULL);
+}
+
+template <typename C>
+static int
+launch_latent(const oct_cuda_queue *queue, const attend_args &a) {
+  dim3 grid(a.batch.n_tokens, ceil_div(a.n_heads, HEADS), a.n_splits);
+  int error =
+      launch_large(queue, attend_latent<C>, grid, dim3(THREADS), latent_layout<C>::BYTES, a);
+  if (error == OCT_CUDA_OK && a.n_splits > 1)
+    error = oct_attend_join(queue, a);
+  return error;
 }
 
 int
 oct_attend_latent(const oct_cuda_queue *queue, const attend_args &a) {
-  dim3 grid(a.batch.n_tokens, ceil_div(a.n_heads, HEADS), a.n_splits);
-  int error = launch_large(queue, attend_latent, grid, dim3(THREADS), ROOM, a);
-  if (error == OCT_CUDA_OK && a.n_splits > 1)
-    error = oct_attend_join(queue, a);
-  return error;
+  return a.kv.type == OCT_CUDA_FP8 ? launch_latent<fp8>(queue, a) : launch_latent<bf16>(queue, a);
 }

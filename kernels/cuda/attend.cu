@@ -6,7 +6,11 @@
 #define BLOCK_KEYS       128
 #define FIXED_SPLIT_KEYS 1024
 #define SPLITS_MAX       128
-#define CLUSTER_MAX      16 /* splits that a cluster of blocks can have */
+/* Counts of parts that have come stand first in a workspace, in a place of their own: what stands
+ * behind them differs from call to call, and they are to be zero before each. */
+#define COUNTS_BYTES (256u << 10)
+#define CLUSTER_MAX  16   /* splits that a cluster of blocks can have */
+#define CLUSTER_KEYS 8192 /* of a context at most that a cluster goes through */
 
 static attend_args
 make_args(const oct_cuda_attention *c) {
@@ -29,37 +33,67 @@ make_args(const oct_cuda_attention *c) {
   return a;
 }
 
-/* Splits for the least time: blocks run in waves over the multiprocessors, and each costs as much
- * as BLOCK_KEYS more keys beside its own, as does joining the splits. Of nearly equal times the one
- * with more splits, since contexts differ. */
+/* Sequences by runs of heads that a block takes. */
+static uint32_t
+pairs_of(const attend_args &a) {
+  return a.n_seqs * a.kv.n_heads * ceil_div(a.group, oct_attend_decode_heads(a));
+}
+
+static uint32_t
+seen_context(uint32_t max_context, uint32_t window) {
+  return window != 0 && window + 16 < max_context ? window + 16 : max_context;
+}
+
+/* Splits of a fixed length, whatever is in the batch. */
 static void
-choose_splits(const oct_cuda_queue *queue, uint32_t max_context, uint32_t window, attend_args *a) {
-  uint32_t context = window != 0 && window + 16 < max_context ? window + 16 : max_context;
+fix_splits(uint32_t context, attend_args *a) {
+  a->chunk = FIXED_SPLIT_KEYS;
+  while (ceil_div(context, a->chunk) > SPLITS_MAX)
+    a->chunk *= 2;
+  a->n_splits = ceil_div(context, a->chunk);
+}
+
+/* How blocks share the contexts. With few sequences and heads, clusters of blocks: a split for
+ * each, joined through shared memory. Otherwise as many blocks as run at a time have equal shares
+ * of all contexts, however long each is. */
+static void
+choose_shares(const oct_cuda_queue *queue, uint32_t max_context, attend_args *a) {
+  uint32_t context = seen_context(max_context, a->window);
+  uint32_t pairs = pairs_of(*a), units = ceil_div(context, OCT_ATTEND_UNIT);
   if ((queue->flags & OCT_CUDA_FIXED_ORDER) != 0) {
-    a->chunk = FIXED_SPLIT_KEYS;
-    while (ceil_div(context, a->chunk) > SPLITS_MAX)
-      a->chunk *= 2;
-    a->n_splits = ceil_div(context, a->chunk);
+    fix_splits(context, a);
     return;
   }
-  bool is_latent = !a->kv.has_values;
-  uint32_t heads = a->kv.width > 128 && !is_latent ? 8 : 16, most = SPLITS_MAX;
-  uint32_t pairs = a->n_seqs * a->kv.n_heads * ceil_div(a->group, heads);
-  uint32_t slots = queue->sm_count * (is_latent ? 1 : oct_attend_decode_blocks(*a));
+  uint32_t splits = units < CLUSTER_MAX ? units : CLUSTER_MAX;
+  if (queue->capability >= 90 && pairs * splits <= queue->sm_count && context <= CLUSTER_KEYS) {
+    a->n_splits = splits;
+    a->in_cluster = splits > 1;
+    return;
+  }
+  uint32_t slots = queue->sm_count * oct_attend_decode_blocks(*a);
+  uint64_t most = (uint64_t)pairs * units;
+  a->n_shares = most < slots ? (uint32_t)most : slots;
+}
+
+/* Latents: splits for the least time. Blocks run in waves, two a multiprocessor, and each costs
+ * as much as BLOCK_KEYS more keys beside its own, as does joining the splits. Of nearly equal times
+ * the one with more splits, since contexts differ. */
+static void
+choose_splits(const oct_cuda_queue *queue, uint32_t context, attend_args *a) {
+  if ((queue->flags & OCT_CUDA_FIXED_ORDER) != 0) {
+    fix_splits(context, a);
+    return;
+  }
+  uint32_t pairs = a->n_seqs * ceil_div(a->group, 16), most = ceil_div(context, SPLIT_KEYS);
   double least = 1e300;
-  if (most > ceil_div(context, SPLIT_KEYS))
-    most = ceil_div(context, SPLIT_KEYS);
-  for (uint32_t s = 1; s <= most; s++) {
-    double time = (double)ceil_div(pairs * s, slots) * (ceil_div(context, s) + BLOCK_KEYS) +
-                  (s > 1 ? BLOCK_KEYS : 0);
+  for (uint32_t s = 1; s <= most && s <= SPLITS_MAX; s++) {
+    double time =
+        (double)ceil_div(pairs * s, 2 * queue->sm_count) * (ceil_div(context, s) + BLOCK_KEYS) +
+        (s > 1 ? BLOCK_KEYS : 0);
     if (time < least * 1.08)
       a->n_splits = s;
     least = time < least ? time : least;
   }
-  /* With a block a multiprocessor at most, those of a sequence and head join without a second
-   * kernel; where they share multiprocessors, clusters spread too unevenly to pay. */
-  a->in_cluster = !is_latent && a->n_splits > 1 && a->n_splits <= CLUSTER_MAX &&
-                  pairs * a->n_splits <= queue->sm_count && queue->capability >= 90;
 }
 
 /* The batch in two parts: sequences of one token, and others. */
@@ -88,33 +122,47 @@ make_plan(const oct_cuda_queue *queue, const oct_cuda_attention *c) {
     plan.prefill = a;
     return plan;
   }
+  if (c->store != NULL && n_decode == c->batch->n_seqs &&
+      oct_attend_decode_can_store(a, *c->store)) {
+    a.angles = c->store->angles;
+    a.k = c->store->k;
+    a.v = c->store->v;
+    a.k_stride = c->store->k_stride;
+    a.v_stride = c->store->v_stride;
+    a.q_norm = c->store->q_norm;
+    a.k_norm = c->store->k_norm;
+    a.eps = c->store->eps;
+  }
   plan.decode = plan.prefill = a;
   plan.decode.n_seqs = n_decode;
   plan.prefill.first_seq = n_decode;
   plan.prefill.n_seqs = c->batch->n_seqs - n_decode;
   if (n_decode > 0)
-    choose_splits(queue, c->max_context, c->window, &plan.decode);
+    choose_shares(queue, c->max_context, &plan.decode);
   return plan;
+}
+
+static size_t
+workspace_bytes(const attend_args &a) {
+  uint32_t places = a.n_shares > 0 ? 2 * a.n_shares : pairs_of(a) * a.n_splits;
+  if (a.n_seqs == 0 || a.in_cluster || (a.n_shares == 0 && a.n_splits == 1))
+    return 0;
+  return COUNTS_BYTES +
+         (size_t)places * oct_attend_decode_heads(a) * (a.kv.width + 2) * sizeof(float);
 }
 
 size_t
 oct_cuda_attention_workspace(const oct_cuda_queue *queue, const oct_cuda_attention *call) {
-  attend_plan plan = make_plan(queue, call);
-  if (plan.decode.n_seqs == 0 || plan.decode.n_splits == 1 || plan.decode.in_cluster)
-    return 0;
-  return (size_t)plan.decode.n_seqs * call->n_heads * plan.decode.n_splits * (call->kv.width + 2) *
-         sizeof(float);
+  return workspace_bytes(make_plan(queue, call).decode);
 }
 
-uint32_t
-oct_cuda_attention_paths(const oct_cuda_queue *queue, const oct_cuda_attention *call) {
+size_t
+oct_cuda_attention_gather(const oct_cuda_queue *queue, const oct_cuda_attention *call) {
   attend_plan plan = make_plan(queue, call);
-  if (plan.is_plain)
-    return 1u << OCT_CUDA_ATTENTION_PLAIN;
-  return (plan.decode.n_seqs > 0 ? 1u << OCT_CUDA_ATTENTION_DECODE : 0) |
-         (plan.prefill.n_seqs == 0 ? 0
-          : plan.is_hopper         ? 1u << OCT_CUDA_ATTENTION_HOPPER
-                                   : 1u << OCT_CUDA_ATTENTION_PREFILL);
+  size_t bytes = plan.is_hopper && !plan.is_plain
+                     ? oct_attend_gather_bytes(plan.prefill, call->max_context)
+                     : 0;
+  return bytes > 0 ? bytes + COUNTS_BYTES + 256 : 0;
 }
 
 /* Rows of padding tokens to zero; a block per token. */
@@ -128,6 +176,38 @@ clear_padding(attend_args a) {
     out[c] = from_float<bf16>(0);
 }
 
+/* Sequences of several tokens. */
+static int
+attend_prompts(const oct_cuda_queue *queue, const oct_cuda_attention *call, attend_plan *plan) {
+  int error =
+      launch(queue, clear_padding, dim3(call->batch->n_tokens), dim3(128), 0, plan->prefill);
+  if (error != OCT_CUDA_OK || !plan->is_hopper)
+    return error != OCT_CUDA_OK ? error : oct_attend_prefill(queue, plan->prefill);
+  size_t used = (workspace_bytes(plan->decode) + 255) / 256 * 256;
+  used = used > COUNTS_BYTES ? used : COUNTS_BYTES;
+  size_t bytes = oct_attend_gather_bytes(plan->prefill, call->max_context);
+  if (bytes > 0 && used + bytes <= call->workspace_bytes)
+    error =
+        oct_attend_gather(queue, &plan->prefill, call->max_context, (char *)call->workspace + used);
+  return error != OCT_CUDA_OK ? error : oct_attend_hopper(queue, plan->prefill);
+}
+
+bool
+oct_cuda_attention_can_store(const oct_cuda_queue *queue, const oct_cuda_attention *call) {
+  return call->store != NULL && make_plan(queue, call).decode.angles != NULL;
+}
+
+uint32_t
+oct_cuda_attention_paths(const oct_cuda_queue *queue, const oct_cuda_attention *call) {
+  attend_plan plan = make_plan(queue, call);
+  if (plan.is_plain)
+    return 1u << OCT_CUDA_ATTENTION_PLAIN;
+  return (plan.decode.n_seqs > 0 ? 1u << OCT_CUDA_ATTENTION_DECODE : 0) |
+         (plan.prefill.n_seqs == 0 ? 0
+          : plan.is_hopper         ? 1u << OCT_CUDA_ATTENTION_HOPPER
+                                   : 1u << OCT_CUDA_ATTENTION_PREFILL);
+}
+
 int
 oct_cuda_attend(const oct_cuda_queue *queue, const oct_cuda_attention *call) {
   if (call->batch->n_tokens == 0 || call->batch->n_seqs == 0)
@@ -136,18 +216,18 @@ oct_cuda_attend(const oct_cuda_queue *queue, const oct_cuda_attention *call) {
       (call->kv.page_tokens & (call->kv.page_tokens - 1)) != 0)
     return OCT_CUDA_UNSUPPORTED;
   attend_plan plan = make_plan(queue, call);
+  if (call->store != NULL && plan.decode.angles == NULL)
+    return OCT_CUDA_UNSUPPORTED;
   if (plan.is_plain)
     return oct_attend_plain(queue, call->type, plan.prefill);
-  if (oct_cuda_attention_workspace(queue, call) > call->workspace_bytes)
+  if (workspace_bytes(plan.decode) > call->workspace_bytes ||
+      pairs_of(plan.decode) > COUNTS_BYTES / sizeof(uint32_t))
     return OCT_CUDA_UNSUPPORTED;
-  plan.decode.partial = (float *)call->workspace;
+  plan.decode.arrived = (uint32_t *)call->workspace;
+  plan.decode.partial = (float *)((char *)call->workspace + COUNTS_BYTES);
   int error = OCT_CUDA_OK;
-  if (plan.prefill.n_seqs > 0) {
-    error = launch(queue, clear_padding, dim3(call->batch->n_tokens), dim3(128), 0, plan.prefill);
-    if (error == OCT_CUDA_OK)
-      error = plan.is_hopper ? oct_attend_hopper(queue, plan.prefill)
-                             : oct_attend_prefill(queue, plan.prefill);
-  }
+  if (plan.prefill.n_seqs > 0)
+    error = attend_prompts(queue, call, &plan);
   if (error == OCT_CUDA_OK && plan.decode.n_seqs > 0)
     error = oct_attend_decode(queue, plan.decode);
   return error;
@@ -181,7 +261,7 @@ plan_latent(const oct_cuda_queue *queue, const oct_cuda_mla *call, attend_args *
   if (call->path == OCT_CUDA_ATTENTION_PLAIN || !oct_attend_latent_can(queue, *a, call->type))
     return false;
   if (call->max_queries <= 1)
-    choose_splits(queue, call->max_context, 0, a);
+    choose_splits(queue, call->max_context, a);
   return true;
 }
 
@@ -190,7 +270,8 @@ oct_cuda_mla_workspace(const oct_cuda_queue *queue, const oct_cuda_mla *call) {
   attend_args a;
   if (!plan_latent(queue, call, &a) || a.n_splits == 1)
     return 0;
-  return (size_t)a.n_seqs * a.n_heads * a.n_splits * (call->lora + 2) * sizeof(float);
+  return COUNTS_BYTES +
+         (size_t)a.n_seqs * a.n_heads * a.n_splits * (call->lora + 2) * sizeof(float);
 }
 
 uint32_t
@@ -211,6 +292,6 @@ oct_cuda_mla_attend(const oct_cuda_queue *queue, const oct_cuda_mla *call) {
     return oct_attend_plain(queue, call->type, a);
   if (oct_cuda_mla_workspace(queue, call) > call->workspace_bytes)
     return OCT_CUDA_UNSUPPORTED;
-  a.partial = (float *)call->workspace;
+  a.partial = (float *)((char *)call->workspace + COUNTS_BYTES);
   return oct_attend_latent(queue, a);
 }

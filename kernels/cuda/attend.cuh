@@ -8,6 +8,8 @@
 #include "kernels/cuda/common.cuh"
 
 #define OCT_LOG2E 1.4426950408889634f
+/* Keys that a block of the decode kernel goes through at a time. */
+#define OCT_ATTEND_UNIT 64
 
 struct attend_args {
   oct_cuda_batch batch;
@@ -25,7 +27,17 @@ struct attend_args {
   uint32_t n_seqs;
   uint32_t n_splits, chunk; /* chunk 0: the context is cut evenly */
   bool in_cluster;          /* the blocks of all splits join them through shared memory */
-  float *partial; /* [seq, head, split, value_width] then [seq, head, split, 2] of top and sum */
+  /* The batch's own keys and values, to be normed, rotated by angles and stored, and queries
+   * likewise but for the store; angles NULL: that was done before. */
+  const float *angles;
+  const void *k, *v, *q_norm, *k_norm;
+  size_t k_stride, v_stride;
+  float eps;
+  uint32_t n_shares; /* blocks that share all contexts out evenly; 0: splits */
+  uint32_t *arrived; /* parts of a sequence and run of heads that have come, zero between calls */
+  /* Latents: [seq, head, split, value_width] then [seq, head, split, 2] of top and sum. Decodes: a
+   * part after another, [heads of a block, width] and top and sum of each. */
+  float *partial;
 };
 
 /* The pages of a sequence. */
@@ -216,7 +228,9 @@ halves_of(uint16_t x) {
 
 int oct_attend_plain(const oct_cuda_queue *queue, oct_cuda_type type, const attend_args &args);
 bool oct_attend_decode_can(const attend_args &args, oct_cuda_type type);
-/* Blocks that a multiprocessor runs at a time. */
+bool oct_attend_decode_can_store(const attend_args &args, const oct_cuda_rope_store &store);
+/* Query heads of a block at most; blocks that a multiprocessor runs at a time. */
+uint32_t oct_attend_decode_heads(const attend_args &args);
 uint32_t oct_attend_decode_blocks(const attend_args &args);
 int oct_attend_decode(const oct_cuda_queue *queue, const attend_args &args);
 /* Joins the splits that a.partial has of each sequence and head. */
@@ -229,6 +243,11 @@ int oct_attend_latent(const oct_cuda_queue *queue, const attend_args &args);
 bool oct_attend_hopper_can(const oct_cuda_queue *queue, const attend_args &args,
                            oct_cuda_type type);
 int oct_attend_hopper(const oct_cuda_queue *queue, const attend_args &args);
+/* Bytes that oct_attend_gather() needs, 0 = it does not pay: keys and values go to larger pages
+ * there, which *args then has instead. */
+size_t oct_attend_gather_bytes(const attend_args &args, uint32_t max_context);
+int oct_attend_gather(const oct_cuda_queue *queue, attend_args *args, uint32_t max_context,
+                      void *room);
 bool oct_attend_prefill_can(const attend_args &args, oct_cuda_type type);
 int oct_attend_prefill(const oct_cuda_queue *queue, const attend_args &args);
 

@@ -47,6 +47,12 @@ named_barrier(uint32_t name, uint32_t threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }
 
+/* An arrival there that waits for nobody. */
+OCT_DEVICE void
+named_arrive(uint32_t name, uint32_t threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(name), "r"(threads) : "memory");
+}
+
 /* Ordinary stores to shared memory before what the tensor cores or the copy engine do next. */
 OCT_DEVICE void
 fence_async() {

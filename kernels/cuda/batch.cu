@@ -2,15 +2,25 @@
  * sampling gives back to the slots. */
 #include "kernels/cuda/common.cuh"
 
+/* The device's clock, which runs through all kernels: ns. */
+OCT_DEVICE void
+put_stamp(uint64_t *stamp) {
+  uint64_t now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  *stamp = now;
+}
+
 /* ---------------------------------------------------------------- before the step */
 
 /* One thread per sequence, then per token; one block, so that nothing else has to wait. */
 static __global__ void
 prepare_sequences(oct_cuda_batch b, const oct_cuda_seq *seqs, const uint32_t *count,
-                  oct_cuda_slots slots) {
+                  oct_cuda_slots slots, uint64_t *stamp) {
   admit_successor();
   await_predecessors();
   uint32_t s = blockIdx.x * blockDim.x + threadIdx.x, n = *count;
+  if (s == 0 && stamp != NULL)
+    put_stamp(stamp);
   if (s >= b.n_seqs)
     return;
   if (s >= n) {
@@ -71,7 +81,7 @@ oct_cuda_prepare_batch(const oct_cuda_queue *queue, const oct_cuda_prepare *call
   int error = OCT_CUDA_OK;
   if (b->n_seqs > 0)
     error = launch(queue, prepare_sequences, dim3(ceil_div(b->n_seqs, 128)), dim3(128), 0, *b,
-                   call->seqs, call->count, call->slots);
+                   call->seqs, call->count, call->slots, call->stamp);
   if (error == OCT_CUDA_OK && b->n_tokens > 0)
     error = launch(queue, prepare_tokens, dim3(ceil_div(b->n_tokens, 128)), dim3(128), 0, *b,
                    call->seqs, call->count, call->ids, call->slots);
@@ -83,7 +93,8 @@ oct_cuda_prepare_batch(const oct_cuda_queue *queue, const oct_cuda_prepare *call
 /* One thread per sequence. */
 static __global__ void
 accept(oct_cuda_batch b, const oct_cuda_sample_row *rows, const uint32_t *seq_rows,
-       const uint32_t *tokens, uint32_t vocab, uint32_t *accepted, oct_cuda_slots slots) {
+       const uint32_t *tokens, uint32_t vocab, uint32_t *accepted, oct_cuda_slots slots,
+       uint64_t *stamp) {
   admit_successor();
   await_predecessors();
   uint32_t s = blockIdx.x * blockDim.x + threadIdx.x;
@@ -103,6 +114,8 @@ accept(oct_cuda_batch b, const oct_cuda_sample_row *rows, const uint32_t *seq_ro
       break;
   }
   accepted[s] = n;
+  if (s == 0 && stamp != NULL)
+    put_stamp(stamp);
 }
 
 int
@@ -111,5 +124,6 @@ oct_cuda_accept_tokens(const oct_cuda_queue *queue, const oct_cuda_accept *call)
   if (b->n_seqs == 0)
     return OCT_CUDA_OK;
   return launch(queue, accept, dim3(ceil_div(b->n_seqs, 64)), dim3(64), 0, *b, call->rows,
-                call->seq_rows, call->tokens, call->vocab, call->accepted, call->slots);
+                call->seq_rows, call->tokens, call->vocab, call->accepted, call->slots,
+                call->stamp);
 }

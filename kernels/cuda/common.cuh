@@ -154,6 +154,9 @@ admit_successor() {
 #endif
 }
 
+/* One more of a kernel, or of a library's function by its name. */
+void oct_cuda_count_launch(oct_cuda_launches *launches, const void *function, const char *name);
+
 /* `cluster` blocks along x share their shared memory; 1 = none. */
 template <typename... P, typename... A>
 static inline int
@@ -176,6 +179,8 @@ launch_cluster(const oct_cuda_queue *queue, void (*kernel)(P...), uint32_t clust
     attributes[config.numAttrs++].val.clusterDim.z = 1;
   }
   config.attrs = attributes;
+  if (queue->launches != NULL)
+    oct_cuda_count_launch(queue->launches, reinterpret_cast<const void *>(kernel), NULL);
   return (int)cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...);
 }
 

@@ -9,6 +9,8 @@
 
 #include "kernels/cuda/barrier.cuh"
 
+/* ---------------------------------------------------------------- tensor maps */
+
 /* The driver's function that makes tensor maps; NULL where there is none. */
 static inline PFN_cuTensorMapEncodeTiled_v12000
 find_encoder(void) {

@@ -25,6 +25,7 @@
 #ifndef OCT_KERNELS_CUDA_LAUNCH_H
 #define OCT_KERNELS_CUDA_LAUNCH_H
 
+#include "kernels/cuda/launches.h"
 #include "kernels/kernels.h"
 
 #ifdef __cplusplus
@@ -48,14 +49,15 @@ enum {
 /* Where work goes, and what is known of the device. */
 typedef struct oct_cuda_queue {
   struct CUstream_st *stream;
+  oct_cuda_launches *launches; /* NULL: nobody counts */
   uint32_t flags;
   uint32_t sm_count;     /* multiprocessors */
   uint32_t capability;   /* 90 for Hopper, 100, 103 … */
   uint32_t shared_bytes; /* of a block at most */
 } oct_cuda_queue;
 
-/* Fills in all fields for the current device, and lets kernels that need it use large shared
- * memory. Once per device and queue, before any launcher; not in a capture. */
+/* Fills in all fields for the current device; `launches` becomes NULL. Once per device and queue,
+ * before any launcher; not in a capture. */
 int oct_cuda_queue_init(oct_cuda_queue *queue, struct CUstream_st *stream, uint32_t flags);
 
 typedef enum oct_cuda_type {
@@ -105,6 +107,7 @@ typedef struct oct_cuda_prepare {
   const uint32_t *count; /* [1] */
   const uint32_t *ids;
   oct_cuda_slots slots;
+  uint64_t *stamp; /* gets the device's clock in ns, as the step begins; or NULL */
 } oct_cuda_prepare;
 int oct_cuda_prepare_batch(const oct_cuda_queue *queue, const oct_cuda_prepare *call);
 
@@ -401,12 +404,20 @@ typedef struct oct_cuda_attention {
   const void *q;
   void *out;
   size_t q_stride, out_stride;
-  void *workspace;
+  /* Not NULL, in a batch of single tokens: the kernel first does oct_cuda_rope_and_store()'s work
+   * with this, but for q, which stays as it is; q and batch are the same in both. Only where
+   * oct_cuda_attention_can_store() says so; else UNSUPPORTED. */
+  const oct_cuda_rope_store *store;
+  void *workspace; /* zeroed once before its first use; one queue's at a time */
   size_t workspace_bytes;
 } oct_cuda_attention;
 /* Bytes of workspace that the call needs at most; 0 is possible. Needs no pointers. */
 size_t oct_cuda_attention_workspace(const oct_cuda_queue *queue, const oct_cuda_attention *call);
+/* Bytes more that let a call copy keys and values of long contexts to larger pages first, which are
+ * read faster; 0: it would not. A call does so when its workspace has room for it; bits stay. */
+size_t oct_cuda_attention_gather(const oct_cuda_queue *queue, const oct_cuda_attention *call);
 int oct_cuda_attend(const oct_cuda_queue *queue, const oct_cuda_attention *call);
+bool oct_cuda_attention_can_store(const oct_cuda_queue *queue, const oct_cuda_attention *call);
 /* Which kernels the call takes, for counters: bits 1 << oct_cuda_attention_path. */
 uint32_t oct_cuda_attention_paths(const oct_cuda_queue *queue, const oct_cuda_attention *call);
 
@@ -639,6 +650,7 @@ typedef struct oct_cuda_accept {
   uint32_t vocab;
   uint32_t *accepted; /* [n_seqs] */
   oct_cuda_slots slots;
+  uint64_t *stamp; /* gets the device's clock in ns, as the step ends; or NULL */
 } oct_cuda_accept;
 int oct_cuda_accept_tokens(const oct_cuda_queue *queue, const oct_cuda_accept *call);
 

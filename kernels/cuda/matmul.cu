@@ -324,6 +324,8 @@ multiply_blas(const oct_cuda_queue *queue, oct_cuda_blas *blas, const oct_cuda_m
                                           sizeof c->bias);
   if (s == CUBLAS_STATUS_SUCCESS && c->x_type == OCT_CUDA_FP8)
     s = set_scales(l, p, c);
+  if (queue->launches != NULL)
+    oct_cuda_count_launch(queue->launches, NULL, "cublasLtMatmul");
   float one = 1, keep = c->accumulate ? 1 : 0;
   if (s == CUBLAS_STATUS_SUCCESS)
     s = l->cublasLtMatmul(blas->handle, p->operation, &one, c->weight.data, p->a, c->x, p->b, &keep,

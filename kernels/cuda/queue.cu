@@ -1,4 +1,6 @@
-/* The queue, and errors' names. */
+/* The queue, errors' names, and counts of kernels. */
+#include <mutex>
+
 #include "kernels/cuda/common.cuh"
 
 size_t
@@ -30,9 +32,28 @@ oct_cuda_queue_init(oct_cuda_queue *queue, struct CUstream_st *stream, uint32_t 
   if (error != cudaSuccess)
     return (int)error;
   queue->stream = stream;
+  queue->launches = NULL;
   queue->flags = flags;
   queue->sm_count = (uint32_t)sms;
   queue->capability = (uint32_t)(10 * major + minor);
   queue->shared_bytes = (uint32_t)shared;
   return OCT_CUDA_OK;
+}
+
+void
+oct_cuda_count_launch(oct_cuda_launches *launches, const void *function, const char *name) {
+  static std::mutex lock;
+  std::lock_guard<std::mutex> held(lock);
+  uint32_t i = 0;
+  while (i < launches->n &&
+         (launches->of[i].function != function || (name != NULL && launches->of[i].name != name)))
+    i++;
+  if (i == OCT_CUDA_KERNELS_MAX)
+    return;
+  if (i == launches->n) {
+    if (function != NULL && cudaFuncGetName(&name, function) != cudaSuccess)
+      name = "";
+    launches->of[launches->n++] = {function, name, 0};
+  }
+  launches->of[i].n++;
 }

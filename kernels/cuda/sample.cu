@@ -1,243 +1,13 @@
-/* From logits to tokens: a block per row, with the reference's steps in its order.
+/* From logits to tokens, with the reference's steps in its order. What changes logits, and the best
+ * of them, is by blocks of runs of a row; what follows is by a block per row.
  *
- * The vocabulary is never sorted. A place in the order "likeliest first, of equals the lower token
- * first" is found by the bits of the probability, which for numbers that are not negative order as
- * the numbers do: a histogram of the top bits tells in which bin the place lies, then those of the
- * next bits within that bin, until the value is known; ties are counted by token. Top-k looks for a
- * number of candidates, top-p and the draw for a mass. Where the first bits leave few candidates,
- * which is the rule, these alone are sorted. Sums are float64, as the reference's; they are added
- * up in another order. */
-#include "kernels/cuda/common.cuh"
+ * Top-k looks for a number of candidates, top-p and the draw for a mass. Where the first bits of
+ * probabilities leave few candidates, which is the rule, these alone are sorted. Sums are float64,
+ * as the reference's; they are added up in another order. */
+#include "kernels/cuda/sample.cuh"
 
-#define THREADS  1024
-#define BINS     2048
-#define LEVELS   3    /* of 11, 11 and 10 bits */
-#define SORTED   2048 /* candidates of a cut that are sorted, at most; a power of two */
 #define EXCLUDED (-1.0f)
-
-struct candidate {
-  uint32_t key, token;
-};
-
-struct sample_room {
-  union {
-    struct {
-      uint32_t counts[BINS];
-      double masses[BINS];
-    };
-    candidate sorted[SORTED];
-  };
-  double scan[32];
-  uint32_t scan_counts[32];
-  float floats[32];
-  uint32_t words[32];
-  uint32_t found, flag;
-  double mass;
-};
-
-/* ---------------------------------------------------------------- block-wide scans */
-
-/* The sum of x over the threads before this one; *total: of all. */
-OCT_DEVICE double
-scan_masses(sample_room &room, double x, double *total) {
-  uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  double until = x;
-#pragma unroll
-  for (int d = 1; d < 32; d *= 2) {
-    double before = __shfl_up_sync(0xffffffffu, until, d);
-    until += lane >= d ? before : 0;
-  }
-  __syncthreads();
-  if (lane == 31)
-    room.scan[warp] = until;
-  __syncthreads();
-  double base = 0, all = 0;
-  for (uint32_t w = 0; w < THREADS / 32; w++) {
-    base += w < warp ? room.scan[w] : 0;
-    all += room.scan[w];
-  }
-  *total = all;
-  return base + until - x;
-}
-
-OCT_DEVICE uint32_t
-scan_counts(sample_room &room, uint32_t x, uint32_t *total) {
-  uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, until = x;
-#pragma unroll
-  for (int d = 1; d < 32; d *= 2) {
-    uint32_t before = __shfl_up_sync(0xffffffffu, until, d);
-    until += lane >= d ? before : 0;
-  }
-  __syncthreads();
-  if (lane == 31)
-    room.scan_counts[warp] = until;
-  __syncthreads();
-  uint32_t base = 0, all = 0;
-  for (uint32_t w = 0; w < THREADS / 32; w++) {
-    base += w < warp ? room.scan_counts[w] : 0;
-    all += room.scan_counts[w];
-  }
-  *total = all;
-  return base + until - x;
-}
-
-/* ---------------------------------------------------------------- places in the order */
-
-/* The element at a place: its key, and what lies before all elements of that key. */
-struct place {
-  uint32_t key, before;
-  double mass_before;
-};
-
-enum goal { GOAL_COUNT, GOAL_REACH, GOAL_EXCEED };
-
-/* Whether a run that ends at (count, mass) contains the place. */
-OCT_DEVICE bool
-contains(goal g, uint32_t count, double mass, double target) {
-  return g == GOAL_COUNT ? count >= target : g == GOAL_REACH ? mass >= target : mass > target;
-}
-
-/* Finds the bin, from the highest down, in which the goal is met; the last one that has anything
- * when it never is. All threads get *at with its `before`s moved on, and the bin. */
-OCT_DEVICE uint32_t
-find_bin(sample_room &room, goal g, double target, place *at) {
-  constexpr uint32_t PER = BINS / THREADS;
-  uint32_t first = BINS - 1 - threadIdx.x * PER, count = 0, all;
-  double mass = 0, all_mass;
-#pragma unroll
-  for (uint32_t i = 0; i < PER; i++) {
-    count += room.counts[first - i];
-    mass += room.masses[first - i];
-  }
-  uint32_t before = at->before + scan_counts(room, count, &all);
-  double mass_before = at->mass_before + scan_masses(room, mass, &all_mass);
-  if (threadIdx.x == 0) {
-    room.found = THREADS;
-    room.flag = 0;
-  }
-  __syncthreads();
-  if (count > 0) {
-    atomicMax(&room.flag, threadIdx.x); /* the last with anything */
-    if (contains(g, before + count, mass_before + mass, target))
-      atomicMin(&room.found, threadIdx.x);
-  }
-  __syncthreads();
-  uint32_t owner = room.found < THREADS ? room.found : room.flag;
-  __syncthreads();
-  if (threadIdx.x == owner) {
-    uint32_t bin = first, last = first;
-    for (uint32_t i = 0; i < PER; i++) {
-      uint32_t b = first - i;
-      if (room.counts[b] == 0)
-        continue;
-      last = b;
-      if (contains(g, before + room.counts[b], mass_before + room.masses[b], target))
-        break;
-      /* Not in this bin, unless no later one has anything. */
-      bool more = false;
-      for (uint32_t k = i + 1; k < PER; k++)
-        more |= room.counts[first - k] > 0;
-      if (!more)
-        break;
-      before += room.counts[b];
-      mass_before += room.masses[b];
-    }
-    bin = last;
-    room.found = bin;
-    room.flag = before;
-    room.mass = mass_before;
-  }
-  __syncthreads();
-  at->before = room.flag;
-  at->mass_before = room.mass;
-  uint32_t bin = room.found;
-  __syncthreads();
-  return bin;
-}
-
-/* The histogram of some bits of the keys that agree with `known` of `key_so_far`. key(i) of element
- * i, or false when it takes no part; mass(key). */
-template <typename K, typename M>
-OCT_DEVICE void
-count_bins(sample_room &room, uint32_t n, K key, M mass, bool by_mass, uint32_t key_so_far,
-           uint32_t known, uint32_t shift, uint32_t bits) {
-  for (uint32_t i = threadIdx.x; i < BINS; i += THREADS) {
-    room.counts[i] = 0;
-    room.masses[i] = 0;
-  }
-  __syncthreads();
-#pragma unroll 4
-  for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
-    uint32_t k;
-    if (!key(i, &k) || (k & known) != (key_so_far & known))
-      continue;
-    uint32_t bin = k >> shift & ((1u << bits) - 1);
-    atomicAdd(&room.counts[bin], 1u);
-    if (by_mass)
-      atomicAdd(&room.masses[bin], mass(k));
-  }
-  __syncthreads();
-}
-
-template <typename K, typename M>
-OCT_DEVICE place
-find_place(sample_room &room, uint32_t n, K key, M mass, goal g, double target) {
-  constexpr uint32_t shifts[LEVELS] = {21, 10, 0}, bits[LEVELS] = {11, 11, 10};
-  place at = {0, 0, 0};
-  uint32_t known = 0;
-#pragma unroll
-  for (int level = 0; level < LEVELS; level++) {
-    count_bins(room, n, key, mass, g != GOAL_COUNT, at.key, known, shifts[level], bits[level]);
-    uint32_t bin = find_bin(room, g, target, &at);
-    at.key |= bin << shifts[level];
-    known |= ((1u << bits[level]) - 1) << shifts[level];
-  }
-  return at;
-}
-
-/* How many elements of key `at.key`, one at least, the goal needs. */
-OCT_DEVICE uint32_t
-ties_needed(const place &at, double each, uint32_t ties, goal g, double target) {
-  if (g == GOAL_COUNT)
-    return (uint32_t)target - at.before;
-  double more = (target - at.mass_before) / each;
-  uint32_t n = more > 0 ? more < ties ? (uint32_t)ceil(more) : ties : 1;
-  /* The quotient is rounded: settle it by the sums themselves. */
-  while (n > 1 && contains(g, 0, at.mass_before + (n - 1) * each, target))
-    n--;
-  while (n < ties && !contains(g, 0, at.mass_before + n * each, target))
-    n++;
-  return n > 0 ? n : 1;
-}
-
-template <typename K>
-OCT_DEVICE uint32_t
-count_ties(sample_room &room, uint32_t n, K key, uint32_t wanted) {
-  uint32_t mine = 0, all;
-  for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
-    uint32_t k;
-    mine += key(i, &k) && k == wanted;
-  }
-  scan_counts(room, mine, &all);
-  return all;
-}
-
-/* The nth (from 1) element of that key by token. */
-template <typename K>
-OCT_DEVICE uint32_t
-find_tie(sample_room &room, uint32_t n, K key, uint32_t wanted, uint32_t nth) {
-  uint32_t per = (n + THREADS - 1) / THREADS, first = threadIdx.x * per, mine = 0, all, k;
-  uint32_t end = min(n, first + per);
-  for (uint32_t i = first; i < end; i++)
-    mine += key(i, &k) && k == wanted;
-  uint32_t before = scan_counts(room, mine, &all);
-  if (before < nth && nth <= before + mine)
-    for (uint32_t i = first; i < end; i++)
-      if (key(i, &k) && k == wanted && ++before == nth)
-        room.found = i;
-  __syncthreads();
-  return room.found;
-}
+#define RUN      16384 /* tokens of a row that a block goes through at first */
 
 /* ---------------------------------------------------------------- the draw */
 
@@ -427,47 +197,42 @@ penalised(const oct_sampling &s, float logit, uint32_t count) {
   return logit;
 }
 
-struct best {
-  float logit;
-  uint32_t token;
-};
-
-/* Of the block; the lower token of equals. */
-OCT_DEVICE best
-block_best(sample_room &room, best b) {
+/* The thread's best of a row's tokens [begin, end), four at a time; true: a logit is no number. */
+OCT_DEVICE bool
+best_of_fours(const float *logits, uint32_t begin, uint32_t end, best *b) {
+  bool bad = false;
+#pragma unroll 4
+  for (uint32_t i = begin + 4 * threadIdx.x; i < end; i += 4 * THREADS) {
+    float x[4];
+    load_floats<float, 4>(logits + i, x);
 #pragma unroll
-  for (int d = 16; d > 0; d /= 2) {
-    float logit = __shfl_xor_sync(0xffffffffu, b.logit, d);
-    uint32_t token = __shfl_xor_sync(0xffffffffu, b.token, d);
-    if (logit > b.logit || (logit == b.logit && token < b.token))
-      b = {logit, token};
+    for (uint32_t k = 0; k < 4; k++) {
+      bad |= isnan(x[k]) || x[k] == INFINITY;
+      if (x[k] > b->logit)
+        *b = {x[k], i + k};
+    }
   }
-  __syncthreads();
-  if (threadIdx.x % 32 == 0) {
-    room.floats[threadIdx.x / 32] = b.logit;
-    room.words[threadIdx.x / 32] = b.token;
-  }
-  __syncthreads();
-  b = {room.floats[0], room.words[0]};
-  for (int w = 1; w < THREADS / 32; w++)
-    if (room.floats[w] > b.logit || (room.floats[w] == b.logit && room.words[w] < b.token))
-      b = {room.floats[w], room.words[w]};
-  return b;
+  return bad;
 }
 
-/* Copies logits with what changes them to p; what may not be sampled is -inf. False: a logit is no
- * number. */
+/* Tokens [begin, end) of a row: logits with what changes them go to p (NULL: nobody reads them),
+ * and what may not be sampled is -inf. False: a logit is no number. */
 OCT_DEVICE bool
-collect(sample_room &room, const oct_cuda_sample_row &row, const float *logits, uint32_t n,
-        uint32_t n_suppressed, float *p, best *found) {
+collect(sample_room &room, const oct_cuda_sample_row &row, const float *logits, uint32_t begin,
+        uint32_t end, uint32_t n_suppressed, float *p, best *found) {
   bool bad = false,
        is_plain = row.n_biases == 0 && n_suppressed == 0 && row.mask == NULL && row.counts == NULL;
   best b = {-INFINITY, OCT_CUDA_NONE};
-#pragma unroll 4
-  for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
+  if (p == NULL && (end - begin) % 4 == 0 && (uintptr_t)(logits + begin) % 16 == 0) {
+    bad = best_of_fours(logits, begin, end, &b);
+    begin = end;
+  }
+#pragma unroll 8
+  for (uint32_t i = begin + threadIdx.x; i < end; i += THREADS) {
     float x = logits[i];
     bad |= isnan(x) || x == INFINITY;
-    p[i] = x;
+    if (p != NULL)
+      p[i] = x;
     if (is_plain && x > b.logit)
       b = {x, i};
   }
@@ -476,18 +241,18 @@ collect(sample_room &room, const oct_cuda_sample_row &row, const float *logits, 
   if (row.n_biases > 0) {
     if (threadIdx.x == 0)
       for (uint32_t i = 0; i < row.n_biases; i++)
-        if (row.biases[i].token < n)
+        if (row.biases[i].token >= begin && row.biases[i].token < end)
           p[row.biases[i].token] += row.biases[i].bias;
     __syncthreads();
   }
   if (n_suppressed > 0) {
     for (uint32_t i = threadIdx.x; i < n_suppressed; i += THREADS)
-      if (row.suppressed[i] < n)
+      if (row.suppressed[i] >= begin && row.suppressed[i] < end)
         p[row.suppressed[i]] = -INFINITY;
     __syncthreads();
   }
 #pragma unroll 4
-  for (uint32_t i = threadIdx.x; !is_plain && i < n; i += THREADS) {
+  for (uint32_t i = begin + threadIdx.x; !is_plain && i < end; i += THREADS) {
     float x = p[i];
     if (row.counts != NULL)
       x = penalised(row.sampling, x, row.counts[i]);
@@ -498,6 +263,59 @@ collect(sample_room &room, const oct_cuda_sample_row &row, const float *logits, 
       b = {x, i};
   }
   *found = block_best(room, b);
+  return true;
+}
+
+OCT_DEVICE bool
+is_greedy(const oct_cuda_sample_row &row) {
+  return row.sampling.temperature < 1e-5f;
+}
+
+/* Of greedy rows that nothing changes only the best is wanted. */
+OCT_DEVICE bool
+needs_copy(const oct_cuda_sample_row &row) {
+  return !is_greedy(row) || row.n_biases > 0 || row.n_suppressed > 0 || row.mask != NULL ||
+         row.counts != NULL;
+}
+
+/* What a run of RUN tokens of a row has: its best, whose logit is no number when one of them is. */
+OCT_DEVICE best *
+bests_of(const oct_cuda_sample &a, uint32_t row, uint32_t runs) {
+  return (best *)((float *)a.workspace + (size_t)a.n * a.vocab) + (size_t)row * runs;
+}
+
+/* A block per run of a row. */
+static __global__ void
+__launch_bounds__(THREADS) collect_runs(oct_cuda_sample a) {
+  __shared__ sample_room room;
+  admit_successor();
+  await_predecessors();
+  oct_cuda_sample_row row = a.rows[blockIdx.y];
+  if (row.seq == OCT_CUDA_NONE)
+    return;
+  const float *logits = a.logits + blockIdx.y * a.stride;
+  float *p = needs_copy(row) ? (float *)a.workspace + (size_t)blockIdx.y * a.vocab : NULL;
+  best top = {0, 0};
+  uint32_t begin = blockIdx.x * RUN;
+  bool sane =
+      collect(room, row, logits, begin, min(a.vocab, begin + RUN), row.n_suppressed, p, &top);
+  if (threadIdx.x == 0)
+    bests_of(a, blockIdx.y, gridDim.x)[blockIdx.x] = sane ? top : best{NAN, 0};
+}
+
+/* The best of all runs of a row; false: a logit is no number. */
+OCT_DEVICE bool
+join_runs(sample_room &room, const best *bests, uint32_t runs, best *top) {
+  bool bad = false;
+  best b = {-INFINITY, OCT_CUDA_NONE};
+  for (uint32_t i = threadIdx.x; i < runs; i += THREADS) {
+    bad |= isnan(bests[i].logit);
+    if (bests[i].logit > b.logit)
+      b = bests[i];
+  }
+  if (__syncthreads_or(bad))
+    return false;
+  *top = block_best(room, b);
   return true;
 }
 
@@ -527,7 +345,7 @@ weigh(sample_room &room, float *p, uint32_t n, float top, const oct_sampling &s,
 }
 
 static __global__ void
-__launch_bounds__(THREADS) sample_rows(oct_cuda_sample a, oct_cuda_batch b) {
+__launch_bounds__(THREADS) sample_rows(oct_cuda_sample a, oct_cuda_batch b, uint32_t runs) {
   __shared__ sample_room room;
   admit_successor();
   await_predecessors();
@@ -537,16 +355,16 @@ __launch_bounds__(THREADS) sample_rows(oct_cuda_sample a, oct_cuda_batch b) {
   float *p = (float *)a.workspace + (size_t)blockIdx.x * a.vocab;
   best top = {0, OCT_CUDA_NONE};
   bool sane =
-      row.seq != OCT_CUDA_NONE && collect(room, row, logits, a.vocab, row.n_suppressed, p, &top);
+      row.seq != OCT_CUDA_NONE && join_runs(room, bests_of(a, blockIdx.x, runs), runs, &top);
   if (sane && top.token == OCT_CUDA_NONE && row.n_suppressed > 0)
-    sane = collect(room, row, logits, a.vocab, 0, p, &top);
+    sane = collect(room, row, logits, 0, a.vocab, 0, p, &top);
   if (!sane || top.token == OCT_CUDA_NONE) {
     if (threadIdx.x == 0)
       *token = OCT_REF_NO_TOKEN;
     return;
   }
   uint32_t chosen = top.token;
-  if (row.sampling.temperature >= 1e-5f) {
+  if (!is_greedy(row)) {
     double total, uniform = uniform_of(row.sampling.seed, b.token_position[row.token] + 1);
     uint32_t kept = weigh(room, p, a.vocab, top.logit, row.sampling, &total);
     bool is_cut =
@@ -560,99 +378,16 @@ __launch_bounds__(THREADS) sample_rows(oct_cuda_sample a, oct_cuda_batch b) {
 
 size_t
 oct_cuda_sample_workspace(uint32_t n, uint32_t vocab) {
-  return (size_t)n * vocab * sizeof(float);
+  return (size_t)n * vocab * sizeof(float) + (size_t)n * ceil_div(vocab, RUN) * sizeof(best);
 }
 
 int
 oct_cuda_sample_rows(const oct_cuda_queue *queue, const oct_cuda_sample *call) {
   if (call->n == 0)
     return OCT_CUDA_OK;
-  return launch(queue, sample_rows, dim3(call->n), dim3(THREADS), 0, *call, *call->batch);
-}
-
-/* ---------------------------------------------------------------- log probabilities */
-
-#define LOGPROBS_MAX 128
-
-/* Bits that order as the numbers do, negative ones too. */
-OCT_DEVICE uint32_t
-ordered(float x) {
-  uint32_t bits = __float_as_uint(x);
-  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-
-OCT_DEVICE float
-unordered(uint32_t key) {
-  return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
-}
-
-/* Sorts n found candidates into out by counting who comes before each. */
-OCT_DEVICE void
-put_in_order(const oct_token_logprob *found, uint32_t n, oct_token_logprob *out) {
-  for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
-    uint32_t rank = 0;
-    for (uint32_t k = 0; k < n; k++)
-      rank += found[k].logprob > found[i].logprob ||
-              (found[k].logprob == found[i].logprob && found[k].token < found[i].token);
-    out[rank] = found[i];
-  }
-}
-
-static __global__ void
-__launch_bounds__(THREADS) logprob_rows(oct_cuda_logprobs a) {
-  __shared__ sample_room room;
-  __shared__ oct_token_logprob found[LOGPROBS_MAX];
-  __shared__ uint32_t n_found;
-  admit_successor();
-  await_predecessors();
-  const float *logits = a.logits + blockIdx.x * a.stride;
-  oct_token_logprob *out = a.out + (size_t)blockIdx.x * (1 + a.most);
-  uint32_t token = a.tokens[blockIdx.x], wanted = min(a.rows[blockIdx.x].n_logprobs, a.most);
-  if (a.rows[blockIdx.x].seq == OCT_CUDA_NONE || token >= a.vocab)
-    return;
-  best b = {-INFINITY, OCT_CUDA_NONE};
-  for (uint32_t i = threadIdx.x; i < a.vocab; i += THREADS)
-    if (logits[i] > b.logit)
-      b = {logits[i], i};
-  b = block_best(room, b);
-  double mine = 0, sum;
-  for (uint32_t i = threadIdx.x; i < a.vocab; i += THREADS)
-    mine += expf(logits[i] - b.logit);
-  scan_masses(room, mine, &sum);
-  float shift = b.logit + (float)log(sum);
-  if (threadIdx.x == 0) {
-    out[0] = {token, logits[token] - shift};
-    n_found = 0;
-  }
-  __syncthreads();
-  if (wanted == 0)
-    return;
-  auto key = [logits, shift, token](uint32_t i, uint32_t *k) {
-    *k = ordered(logits[i] - shift);
-    return i != token;
-  };
-  auto mass = [](uint32_t) { return 0.0; };
-  place at = find_place(room, a.vocab, key, mass, GOAL_COUNT, (double)wanted);
-  for (uint32_t i = threadIdx.x; i < a.vocab; i += THREADS) {
-    uint32_t k;
-    if (key(i, &k) && k > at.key)
-      found[atomicAdd(&n_found, 1u)] = {i, unordered(k)};
-  }
-  __syncthreads();
-  for (uint32_t nth = 1; at.before + nth <= wanted; nth++) {
-    uint32_t tie = find_tie(room, a.vocab, key, at.key, nth);
-    if (threadIdx.x == 0)
-      found[at.before + nth - 1] = {tie, unordered(at.key)};
-    __syncthreads();
-  }
-  put_in_order(found, wanted, out + 1);
-}
-
-int
-oct_cuda_logprobs_rows(const oct_cuda_queue *queue, const oct_cuda_logprobs *call) {
-  if (call->n == 0)
-    return OCT_CUDA_OK;
-  if (call->most > LOGPROBS_MAX || call->most >= call->vocab)
-    return OCT_CUDA_UNSUPPORTED;
-  return launch(queue, logprob_rows, dim3(call->n), dim3(THREADS), 0, *call);
+  uint32_t runs = ceil_div(call->vocab, RUN);
+  int error = launch(queue, collect_runs, dim3(runs, call->n), dim3(THREADS), 0, *call);
+  if (error == OCT_CUDA_OK)
+    error = launch(queue, sample_rows, dim3(call->n), dim3(THREADS), 0, *call, *call->batch, runs);
+  return error;
 }

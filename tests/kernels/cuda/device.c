@@ -45,6 +45,13 @@ device_room(gsize n) {
 }
 
 void *
+device_zeros(gsize n) {
+  void *room = device_room(n);
+  well(cudaMemset(room, 0, MAX(n, 16)));
+  return room;
+}
+
+void *
 device_copy(const void *from, gsize n) {
   void *room = device_room(n);
   well(cudaMemcpy(room, from, n, cudaMemcpyHostToDevice));

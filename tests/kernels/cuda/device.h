@@ -16,6 +16,7 @@ oct_cuda_blas *device_blas(void);
 
 /* Bytes on the device: n of them, all 0xff (no numbers) or a copy of `from`. */
 void *device_room(gsize n);
+void *device_zeros(gsize n);
 void *device_copy(const void *from, gsize n);
 /* x as `type` on the device; x becomes what the type holds of it. */
 void *device_put(oct_cuda_type type, float *x, gsize n);

@@ -4,7 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-#define PAGE 16
+#define THREADS_MAX 16
+#define PAGE        16
 
 typedef struct attention_case {
   const char *name;
@@ -54,35 +55,78 @@ attend_capped(const attention_case *c, const oct_kv_layer *kv, const guint32 *pa
   }
 }
 
+/* The twin over a batch, by several threads: each has every nth token. */
+typedef struct twin_run {
+  const attention_case *c;
+  const device_batch *b;
+  const device_pages *pages;
+  oct_attention twin;
+  const float *q, *sinks;
+  float *out;
+  guint32 most, n_threads;
+} twin_run;
+
+typedef struct twin_thread {
+  const twin_run *run;
+  guint32 first;
+} twin_thread;
+
+static gpointer
+attend_some(gpointer data) {
+  const twin_thread *t = data;
+  const twin_run *r = t->run;
+  const attention_case *c = r->c;
+  gsize row = (gsize)c->heads * c->width;
+  g_autofree float *scratch =
+      g_new(float, (gsize)(c->heads / c->kv_heads) * (r->most + 1) + 2 * PAGE * c->width);
+  for (guint32 i = t->first; i < r->b->n_tokens; i += r->n_threads) {
+    const guint32 *table = device_pages_of(r->pages, r->b, r->b->seq_of[i]);
+    if (c->cap > 0)
+      attend_capped(c, &r->twin.kv, table, r->b->position_of[i], r->q + i * row, r->sinks,
+                    r->out + i * row);
+    else
+      oct_ref_attention(&r->twin, table, r->b->position_of[i], 0, c->kv_heads, r->q + i * row,
+                        r->out + i * row, scratch);
+  }
+  return NULL;
+}
+
 static void
 attend_twin(const attention_case *c, const device_batch *b, const device_pages *pages, float *host,
             const float *q, const float *sinks, float *out) {
-  gsize page = 2 * (gsize)c->kv_heads * PAGE * c->width, row = (gsize)c->heads * c->width;
-  guint32 most = 0;
+  twin_thread threads[THREADS_MAX];
+  GThread *handles[THREADS_MAX];
+  twin_run r = {
+      .c = c,
+      .b = b,
+      .pages = pages,
+      .q = q,
+      .sinks = sinks,
+      .out = out,
+      .n_threads = MIN(THREADS_MAX, g_get_num_processors()),
+      .twin = {.kv = {.format = OCT_KV_F32,
+                      .base = host,
+                      .page_stride = 2 * (gsize)c->kv_heads * PAGE * c->width * sizeof(float),
+                      .page_tokens = PAGE,
+                      .n_heads = c->kv_heads,
+                      .width = c->width,
+                      .has_values = true},
+               .n_heads = c->heads,
+               .window = c->window,
+               .scale = (float)(1 / sqrt(c->width)),
+               .sinks = sinks}};
   for (guint32 i = 0; i < b->n_tokens; i++)
-    most = MAX(most, b->position_of[i]);
-  const oct_attention twin = {.kv = {.format = OCT_KV_F32,
-                                     .base = host,
-                                     .page_stride = page * sizeof(float),
-                                     .page_tokens = PAGE,
-                                     .n_heads = c->kv_heads,
-                                     .width = c->width,
-                                     .has_values = true},
-                              .n_heads = c->heads,
-                              .window = c->window,
-                              .scale = (float)(1 / sqrt(c->width)),
-                              .sinks = sinks};
-  g_autofree float *scratch =
-      g_new(float, (gsize)(c->heads / c->kv_heads) * (most + 1) + 2 * PAGE * c->width);
-  for (guint32 i = 0; i < b->n_tokens; i++) {
-    const guint32 *table = device_pages_of(pages, b, b->seq_of[i]);
-    if (c->cap > 0)
-      attend_capped(c, &twin.kv, table, b->position_of[i], q + i * row, sinks, out + i * row);
-    else
-      oct_ref_attention(&twin, table, b->position_of[i], 0, c->kv_heads, q + i * row, out + i * row,
-                        scratch);
+    r.most = MAX(r.most, b->position_of[i]);
+  for (guint32 i = 0; i < r.n_threads; i++) {
+    threads[i] = (twin_thread){&r, i};
+    handles[i] = g_thread_new("twin", attend_some, &threads[i]);
   }
+  for (guint32 i = 0; i < r.n_threads; i++)
+    (void)g_thread_join(handles[i]);
 }
+
+/* Contexts are gathered in check_attention() where they can be. */
+static gboolean gathers;
 
 /* Runs the case over a batch on a path, and compares; padding has to give zeros. */
 static void
@@ -131,7 +175,13 @@ check_attention(const attention_case *c, guint32 flags, oct_cuda_attention_path 
                              .q_stride = row,
                              .out_stride = row};
   call.workspace_bytes = oct_cuda_attention_workspace(queue, &call);
-  call.workspace = device_room(call.workspace_bytes);
+  if (gathers) {
+    g_assert_cmpuint(oct_cuda_attention_gather(queue, &call), >, 0);
+    call.workspace_bytes += oct_cuda_attention_gather(queue, &call);
+  }
+  call.workspace = device_zeros(call.workspace_bytes);
+  /* Twice: what the first leaves in the workspace must do for the second. */
+  device_check(oct_cuda_attend(queue, &call));
   device_check(oct_cuda_attend(queue, &call));
   g_assert_cmphex(oct_cuda_attention_paths(queue, &call), ==, expected);
   for (gsize i = 0; i < pool; i++) {
@@ -220,6 +270,25 @@ test_unsplit(void) {
   check_attention(&fast[13], 0, OCT_CUDA_ATTENTION_AUTO, seqs, 1200, 0, DECODE);
 }
 
+/* Contexts of very different lengths, and one that is longer than clusters go through. */
+static void
+test_shares(void) {
+  static const device_seq one[] = {{1, 8999}};
+  static const guint cases[] = {3, 4, 6, 8, 14};
+  if (device_queue(0) == NULL)
+    return;
+  device_seq seqs[50];
+  for (guint i = 0; i < G_N_ELEMENTS(seqs); i++)
+    seqs[i] = (device_seq){1, i % 7 == 0 ? data_between(1500, 2500) : data_between(0, 200)};
+  for (guint i = 0; i < G_N_ELEMENTS(cases); i++) {
+    check_attention(&fast[cases[i]], OCT_CUDA_OVERLAP, OCT_CUDA_ATTENTION_AUTO, seqs,
+                    G_N_ELEMENTS(seqs), 0, DECODE);
+    check_attention(&fast[cases[i]], 0, OCT_CUDA_ATTENTION_AUTO, one, 1, 0, DECODE);
+    check_attention(&fast[cases[i]], OCT_CUDA_FIXED_ORDER, OCT_CUDA_ATTENTION_AUTO, one, 1, 0,
+                    DECODE);
+  }
+}
+
 static void
 test_mixed(void) {
   for (guint i = 0; i < G_N_ELEMENTS(fast); i++) {
@@ -241,6 +310,131 @@ test_long_prompt(void) {
   for (guint i = 0; i < G_N_ELEMENTS(cases); i++)
     check_attention(&fast[cases[i]], 0, OCT_CUDA_ATTENTION_AUTO, seqs, 1, 0,
                     prefill_of(&fast[cases[i]]));
+}
+
+/* Two prompts behind long contexts, and a decode: keys and values go to larger pages first. */
+static void
+test_gather(void) {
+  static const device_seq seqs[] = {{1, 300}, {20, 4300}, {9, 130}};
+  static const guint cases[] = {0, 3};
+  if (device_queue(0) == NULL)
+    return;
+  if (device_queue(0)->capability != 90) {
+    g_test_skip("only Hopper's kernel gathers");
+    return;
+  }
+  gathers = TRUE;
+  for (guint i = 0; i < G_N_ELEMENTS(cases); i++)
+    check_attention(&fast[cases[i]], 0, OCT_CUDA_ATTENTION_AUTO, seqs, G_N_ELEMENTS(seqs), 1,
+                    DECODE | HOPPER);
+  gathers = FALSE;
+}
+
+/* ---------------------------------------------------------------- with the store */
+
+#define LONGEST 1000 /* positions of the cases with a store */
+
+/* Cosines and sines of n positions; owned. */
+static float *
+angles_of(guint32 n, guint32 width) {
+  float *angles = g_new(float, (gsize)n *width);
+  for (guint32 p = 0; p < n; p++)
+    for (guint32 i = 0; i < width / 2; i++) {
+      double angle = p * pow(10000, -2.0 * i / width);
+      angles[(gsize)p * width + i] = (float)cos(angle);
+      angles[(gsize)p * width + width / 2 + i] = (float)sin(angle);
+    }
+  return angles;
+}
+
+/* What a batch of single tokens gives when attention stores their keys and values itself, against
+ * oct_cuda_rope_and_store() before it. */
+static void
+check_store(const attention_case *c, guint32 flags, gboolean norms, const device_seq *seqs,
+            guint32 n_seqs) {
+  const oct_cuda_queue *queue = device_queue(flags);
+  g_autoptr(device_batch) b = device_batch_new(queue, seqs, n_seqs, 2, 2);
+  g_autoptr(device_pages) pages = device_pages_new(b, PAGE);
+  gsize row = ((gsize)c->heads + 2 * c->kv_heads) * c->width, size = b->batch.n_tokens * row;
+  gsize page = 2 * (gsize)c->kv_heads * PAGE * c->width, pool = page * pages->n_pages;
+  gsize out_row = (gsize)c->heads * c->width, out_size = b->batch.n_tokens * out_row;
+  guint32 longest = LONGEST;
+  g_autofree float *qkv = data_normal(size, 1), *host = data_normal(pool, 1);
+  g_autofree float *weights = data_normal(2 * c->width, 1);
+  g_autofree float *angles = angles_of(longest, c->width);
+  guint8 *d_weights = device_put(c->type, weights, 2 * c->width);
+  void *d_angles = device_put(OCT_CUDA_F32, angles, (gsize)longest * c->width);
+  float *outs[2], *pools[2];
+  for (guint fused = 0; fused < 2; fused++) {
+    guint8 *x = device_put(c->type, qkv, size);
+    const oct_cuda_rope_store store = {.type = c->type,
+                                       .batch = &b->batch,
+                                       .kv = {.type = c->cache,
+                                              .base = device_put(c->cache, host, pool),
+                                              .page_bytes = page * oct_cuda_type_bytes(c->cache),
+                                              .page_tokens = PAGE,
+                                              .n_heads = c->kv_heads,
+                                              .width = c->width,
+                                              .has_values = true},
+                                       .tables = pages->tables,
+                                       .n_heads = c->heads,
+                                       .q = x,
+                                       .k = x + 2 * out_row,
+                                       .v = x + 2 * (out_row + (gsize)c->kv_heads * c->width),
+                                       .q_stride = row,
+                                       .k_stride = row,
+                                       .v_stride = row,
+                                       .q_norm = norms ? d_weights : NULL,
+                                       .k_norm = norms ? d_weights + 2 * c->width : NULL,
+                                       .eps = 1e-5f,
+                                       .angles = d_angles,
+                                       .rope_dim = c->width};
+    oct_cuda_attention call = {.type = c->type,
+                               .batch = &b->batch,
+                               .max_queries = 1,
+                               .max_context = longest,
+                               .kv = store.kv,
+                               .tables = pages->tables,
+                               .n_heads = c->heads,
+                               .window = c->window,
+                               .scale = (float)(1 / sqrt(c->width)),
+                               .q = x,
+                               .out = device_room_of(c->type, out_size),
+                               .q_stride = row,
+                               .out_stride = out_row,
+                               .store = &store};
+    g_assert_true(oct_cuda_attention_can_store(queue, &call));
+    if (fused == 0) {
+      call.store = NULL;
+      device_check(oct_cuda_rope_and_store(queue, &store));
+    }
+    call.workspace_bytes = oct_cuda_attention_workspace(queue, &call);
+    call.workspace = device_zeros(call.workspace_bytes);
+    device_check(oct_cuda_attend(queue, &call));
+    outs[fused] = device_get(c->type, call.out, out_size);
+    pools[fused] = device_get(c->cache, store.kv.base, pool);
+  }
+  device_expect(c->name, outs[1], outs[0], out_size, limit_of(c));
+  device_expect(c->name, pools[1], pools[0], pool, 1e-3);
+  for (guint i = 0; i < 2; i++) {
+    g_free(outs[i]);
+    g_free(pools[i]);
+  }
+}
+
+static void
+test_store(void) {
+  static const device_seq one[] = {{1, 700}};
+  static const guint cases[] = {0, 3, 4, 6, 9, 14, 15, 16};
+  for (guint i = 0; i < G_N_ELEMENTS(cases); i++) {
+    if (device_queue(0) == NULL)
+      return;
+    const attention_case *c = &fast[cases[i]];
+    check_store(c, OCT_CUDA_OVERLAP, FALSE, decodes, G_N_ELEMENTS(decodes));
+    check_store(c, 0, TRUE, decodes, G_N_ELEMENTS(decodes));
+    check_store(c, OCT_CUDA_FIXED_ORDER, TRUE, decodes, G_N_ELEMENTS(decodes));
+    check_store(c, 0, TRUE, one, 1);
+  }
 }
 
 /* ---------------------------------------------------------------- latent attention */
@@ -283,9 +477,9 @@ check_latent(const latent_case *c, const device_seq *seqs, guint32 n_seqs, guint
                        .q = device_put(c->type, q, n * c->heads * width),
                        .out = device_room_of(c->type, n * c->heads * c->lora)};
   call.workspace_bytes = oct_cuda_mla_workspace(queue, &call);
-  call.workspace = device_room(call.workspace_bytes);
+  call.workspace = device_zeros(call.workspace_bytes);
   device_check(oct_cuda_mla_attend(queue, &call));
-  gboolean is_wide = c->type == OCT_CUDA_BF16 && c->cache == OCT_CUDA_BF16 && c->lora == 512;
+  gboolean is_wide = c->type == OCT_CUDA_BF16 && c->cache != OCT_CUDA_F32 && c->lora == 512;
   g_assert_cmphex(oct_cuda_mla_paths(queue, &call), ==, is_wide ? DECODE : PLAIN);
   const oct_mla twin = {.kv = {.format = OCT_KV_F32,
                                .base = host,
@@ -310,7 +504,9 @@ static const latent_case latents[] = {{OCT_CUDA_F32, OCT_CUDA_F32, 4, 32, 24, 16
                                       {OCT_CUDA_F32, OCT_CUDA_BF16, 3, 64, 16, 8, 16},
                                       {OCT_CUDA_BF16, OCT_CUDA_BF16, 16, 512, 128, 64, 128},
                                       {OCT_CUDA_BF16, OCT_CUDA_BF16, 37, 512, 128, 64, 128},
-                                      {OCT_CUDA_BF16, OCT_CUDA_FP8, 16, 512, 128, 64, 128}};
+                                      {OCT_CUDA_BF16, OCT_CUDA_FP8, 16, 512, 128, 64, 128},
+                                      {OCT_CUDA_BF16, OCT_CUDA_FP8, 12, 512, 128, 64, 128},
+                                      {OCT_CUDA_BF16, OCT_CUDA_FP8, 37, 512, 128, 64, 128}};
 
 static void
 test_latent(void) {
@@ -391,8 +587,11 @@ main(int argc, char **argv) {
   g_test_add_func("/cuda/attention/plain-takes-any-size", test_plain);
   g_test_add_func("/cuda/attention/decode-splits-the-context", test_decode);
   g_test_add_func("/cuda/attention/decode-without-splits", test_unsplit);
+  g_test_add_func("/cuda/attention/decode-shares-uneven-contexts", test_shares);
+  g_test_add_func("/cuda/attention/decode-stores-what-it-reads", test_store);
   g_test_add_func("/cuda/attention/mixed-batches", test_mixed);
   g_test_add_func("/cuda/attention/long-prompts-in-chunks", test_long_prompt);
+  g_test_add_func("/cuda/attention/long-contexts-are-gathered", test_gather);
   g_test_add_func("/cuda/attention/latents-absorbed", test_latent);
   g_test_add_func("/cuda/attention/latents-expanded", test_expanded);
   return g_test_run();
