@@ -477,7 +477,7 @@ static const oct_backend_key cuda_keys[] = {
     {"fixed_order", "0 or 1: equal bits whatever the batch (default 0)"},
     {"fp8_inputs", "0 or 1: products of more than 64 tokens with fp8 weights round their inputs to "
                    "fp8 too, a scale for each token (default 0)"},
-    {"overlap", "kernels begin while others end in steps of up to so many tokens (default 32)"},
+    {"overlap", "kernels begin while others end in steps of up to so many tokens (default 64)"},
     {"nvls", "0 or 1: NVLink multicast for collectives (default 0)"},
     {"devices", "of the world, 0 to 64: beyond the GPUs they are taken round by round (default: "
                 "the GPUs)"},

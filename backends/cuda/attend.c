@@ -3,6 +3,8 @@
 
 #include "backends/cuda/forward-internal.h"
 
+#define GATHER_MAX 16384 /* positions of a context that is gathered at most */
+
 static void *
 at(const oct_cuda_forward *f, void *array, gsize elements) {
   return (guint8 *)array + elements * oct_cuda_type_bytes(f->type);
@@ -38,30 +40,28 @@ attention_call(const oct_cuda_forward *f, const oct_cuda_layer *l) {
                               .workspace_bytes = f->room.workspace_bytes};
 }
 
-static void
-rope_and_store(oct_cuda_forward *f, const oct_cuda_layer *l) {
+static oct_cuda_rope_store
+store_call(const oct_cuda_forward *f, const oct_cuda_layer *l) {
   const oct_attention_spec *a = l->attention;
   gsize width = a->head_dim, row = ((gsize)l->heads + 2 * l->kv_heads) * width;
-  const oct_cuda_rope_store store = {
-      .type = f->type,
-      .batch = f->pass->batch,
-      .kv = oct_cuda_memory_layer(f->options.memory, l),
-      .tables = f->pass->tables[l->group],
-      .n_heads = l->heads,
-      .q = f->room.qkv,
-      .k = at(f, f->room.qkv, l->heads * width),
-      .v = at(f, f->room.qkv, ((gsize)l->heads + l->kv_heads) * width),
-      .q_stride = row,
-      .k_stride = row,
-      .v_stride = row,
-      .q_norm = l->q_norm,
-      .k_norm = l->k_norm,
-      .eps = (float)f->model->spec->rms_norm_eps,
-      .angles = f->model->angles,
-      .rope_dim = f->model->rope.dim,
-      .interleaved = f->model->rope.interleaved,
-      .place = f->room.place};
-  note(f, oct_cuda_rope_and_store(&f->rank->queue, &store), "keys and values");
+  return (oct_cuda_rope_store){.type = f->type,
+                               .batch = f->pass->batch,
+                               .kv = oct_cuda_memory_layer(f->options.memory, l),
+                               .tables = f->pass->tables[l->group],
+                               .n_heads = l->heads,
+                               .q = f->room.qkv,
+                               .k = at(f, f->room.qkv, l->heads * width),
+                               .v = at(f, f->room.qkv, ((gsize)l->heads + l->kv_heads) * width),
+                               .q_stride = row,
+                               .k_stride = row,
+                               .v_stride = row,
+                               .q_norm = l->q_norm,
+                               .k_norm = l->k_norm,
+                               .eps = (float)f->model->spec->rms_norm_eps,
+                               .angles = f->model->angles,
+                               .rope_dim = f->model->rope.dim,
+                               .interleaved = f->model->rope.interleaved,
+                               .place = f->room.place};
 }
 
 /* ---- over tokens that are shared out over ranks */
@@ -128,8 +128,9 @@ attend_shared(oct_cuda_forward *f, const shared_call *c) {
 void
 oct_cuda_forward_attention(oct_cuda_forward *f, const oct_cuda_layer *l) {
   oct_cuda_forward_project(f, &l->qkv, l->qkv_bias, f->room.normed, f->room.qkv);
-  rope_and_store(f, l);
+  const oct_cuda_rope_store store = store_call(f, l);
   if (f->rank->group->n_context > 1) {
+    note(f, oct_cuda_rope_and_store(&f->rank->queue, &store), "keys and values");
     const shared_call shared = {.l = l,
                                 .q = f->room.qkv,
                                 .q_stride = l->qkv.rows,
@@ -146,6 +147,11 @@ oct_cuda_forward_attention(oct_cuda_forward *f, const oct_cuda_layer *l) {
   call.max_queries = f->pass->max_queries;
   call.max_context = f->pass->max_context;
   call.tables = f->pass->tables[l->group];
+  call.store = &store;
+  if (!oct_cuda_attention_can_store(&f->rank->queue, &call)) {
+    call.store = NULL;
+    note(f, oct_cuda_rope_and_store(&f->rank->queue, &store), "keys and values");
+  }
   note(f, oct_cuda_attend(&f->rank->queue, &call), "attention");
   project_out(f, l);
 }
@@ -365,11 +371,25 @@ workspace_of(oct_cuda_forward *f, const oct_cuda_layer *l, const oct_cuda_batch 
   return oct_cuda_attention_workspace(&f->rank->queue, &call);
 }
 
+/* Room to gather a prompt's context before it is read, up to a length. */
+static gsize
+gather_of(oct_cuda_forward *f, const oct_cuda_layer *l) {
+  const oct_cuda_batch prompt = {.n_tokens = f->options.max_tokens, .n_seqs = 1};
+  oct_cuda_attention call = attention_call(f, l);
+  call.batch = &prompt;
+  call.max_queries = f->options.max_tokens;
+  call.max_context = MIN(f->options.max_context, GATHER_MAX);
+  return oct_cuda_attention_gather(&f->rank->queue, &call);
+}
+
 /* Over batches of decodes of every size, of one prompt, and of both. */
 gsize
 oct_cuda_forward_attention_workspace(oct_cuda_forward *f) {
-  gsize most = 0;
+  gsize most = 0, gather = 0;
   guint32 seqs = MIN(f->options.max_seqs, f->options.max_tokens);
+  for (guint32 i = 0; i < f->rank->n_layers; i++)
+    if (f->model->layers[i].attention->kind == OCT_ATTENTION_GQA)
+      gather = MAX(gather, gather_of(f, &f->model->layers[i]));
   for (guint32 i = 0; i < f->rank->n_layers; i++)
     for (guint32 n = 1; n <= seqs && f->model->layers[i].place == 0; n++) {
       const oct_cuda_layer *l = &f->model->layers[i];
@@ -379,5 +399,5 @@ oct_cuda_forward_attention_workspace(oct_cuda_forward *f) {
       most = MAX(most, workspace_of(f, l, &mixed, n - 1));
       most = MAX(most, workspace_of(f, l, &mixed, 0));
     }
-  return most;
+  return most + gather;
 }

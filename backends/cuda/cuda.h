@@ -26,6 +26,8 @@ typedef struct oct_cuda_options {
   guint32 devices;      /* of the world; 0 = the GPUs there are. Beyond them they are taken round
                            by round: ranks that share a GPU, for tests of layouts */
   gint64 deadline_ns;   /* of every wait for a device */
+  struct oct_cuda_launches *launches; /* counts of kernels (kernels/cuda/launch.h); NULL = none.
+                                         Borrowed until the world is freed */
   /* The process ends when a lost instance is closed. What is wrong with a device often stays with
    * the process that used it, so a worker ends, and another takes its place (backends/remote). */
   gboolean exit_on_loss;
@@ -38,7 +40,7 @@ typedef struct oct_cuda_options {
 } oct_cuda_options;
 
 void oct_cuda_options_default(
-    oct_cuda_options *options); /* all the GPUs, seed 1, 30 s, overlap in steps of 32 tokens */
+    oct_cuda_options *options); /* all the GPUs, seed 1, 30 s, overlap in steps of 64 tokens */
 
 /* A new world; options NULL = default. NULL with *error: CONFIG names the option that is wrong,
  * DEVICE says why there is no GPU (no driver, none found, or Octet was built without CUDA). Opens

@@ -161,6 +161,22 @@ oct_glue_tables(cudaStream_t stream, uint32_t *tables, const oct_glue_change *ch
   return cudaGetLastError();
 }
 
+static __global__ void
+move_words(uint4 *to, const uint4 *from, uint32_t n) {
+  uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n)
+    to[i] = from[i];
+}
+
+int
+oct_glue_move(cudaStream_t stream, void *to, const void *from, size_t bytes) {
+  uint32_t n = (uint32_t)(bytes / sizeof(uint4));
+  if (n > 0)
+    move_words<<<(n + THREADS - 1) / THREADS, THREADS, 0, stream>>>((uint4 *)to,
+                                                                    (const uint4 *)from, n);
+  return cudaGetLastError();
+}
+
 int
 oct_glue_counts(cudaStream_t stream, uint32_t *counts, uint32_t vocab, const uint32_t *ids,
                 uint32_t n, uint32_t n_prompt) {

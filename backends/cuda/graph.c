@@ -1,5 +1,5 @@
-/* Graphs of decode steps: one per padded size and kind of context length. What changes from step to
- * step is in the head, whose places depend on the size alone. */
+/* Graphs of padded steps: one per shape and kind of context length. What changes from step to step
+ * is in the head, whose places depend on the shape alone. */
 #include "backends/cuda/stepper-internal.h"
 
 /* The longest context of a kind. */
@@ -16,6 +16,46 @@ kind_of(const oct_cuda_stepper *s, guint32 context) {
     kind++;
   return kind;
 }
+
+/* ---------------------------------------------------------------- what is kept */
+
+static gboolean
+is_of(const oct_cuda_graph *g, const oct_cuda_domain_plan *d, guint32 kind) {
+  return g->shape.n_tokens == d->padded.n_tokens && g->shape.n_decode == d->padded.n_decode &&
+         g->shape.n_seqs == d->padded.n_seqs && g->shape.n_rows == d->padded.n_rows &&
+         g->plain == d->plain && g->context == kind;
+}
+
+/* The place of the one that was used the longest time ago. A graph that may still run is kept by
+ * the driver until it has. */
+static oct_cuda_graph *
+give_up_oldest(oct_cuda_stepper *s) {
+  oct_cuda_graph *oldest = &s->graphs[0];
+  for (guint32 i = 1; i < s->n_graphs; i++)
+    if (s->graphs[i].used < oldest->used)
+      oldest = &s->graphs[i];
+  if (oldest->graph != NULL)
+    (void)cudaGraphExecDestroy(oldest->graph);
+  return oldest;
+}
+
+/* *is_new: such a step comes for the first time. */
+static oct_cuda_graph *
+find(oct_cuda_stepper *s, const oct_cuda_domain_plan *d, guint32 kind, gboolean *is_new) {
+  oct_cuda_graph *g = NULL;
+  for (guint32 i = 0; g == NULL && i < s->n_graphs; i++)
+    if (is_of(&s->graphs[i], d, kind))
+      g = &s->graphs[i];
+  *is_new = g == NULL;
+  if (g == NULL) {
+    g = s->n_graphs < OCT_CUDA_GRAPHS_MAX ? &s->graphs[s->n_graphs++] : give_up_oldest(s);
+    *g = (oct_cuda_graph){.shape = d->padded, .context = kind, .plain = d->plain};
+  }
+  g->used = ++s->graph_turn;
+  return g;
+}
+
+/* ---------------------------------------------------------------- use */
 
 /* The step as the graph is to run it: nothing in it may depend on this one. */
 static gboolean
@@ -36,44 +76,48 @@ capture(oct_cuda_stepper *s, const oct_cuda_domain_plan *d, oct_cuda_inputs *in,
 }
 
 gboolean
-oct_cuda_stepper_run_graph(oct_cuda_stepper *s, const oct_cuda_domain_plan *d,
-                           oct_cuda_inputs *in) {
+oct_cuda_stepper_run_padded(oct_cuda_stepper *s, const oct_cuda_domain_plan *d,
+                            oct_cuda_inputs *in) {
   guint32 kind = kind_of(s, d->max_context);
-  cudaGraphExec_t *graph = &s->graphs[d->padded][kind];
+  gboolean is_new = FALSE;
   s->pass.max_context = MAX(context_of(s, kind), d->max_context);
-  if (*graph == NULL) {
+  oct_cuda_graph *g = s->eager ? NULL : find(s, d, kind, &is_new);
+  if (g == NULL || (is_new && !d->plain)) {
+    oct_cuda_stepper_enqueue_forward(s, d, in);
+    return !s->rank.failed;
+  }
+  if (g->graph == NULL) {
     /* Once as it is, so that every plan of a product is made: then for the next time. */
     oct_cuda_stepper_enqueue_forward(s, d, in);
-    return !s->rank.failed && capture(s, d, in, graph);
+    return !s->rank.failed && capture(s, d, in, &g->graph);
   }
-  return oct_cuda_note(&s->rank, cudaGraphLaunch(*graph, s->rank.compute), "a graph");
+  return oct_cuda_note(&s->rank, cudaGraphLaunch(g->graph, s->rank.compute), "a graph");
 }
 
 gboolean
 oct_cuda_stepper_warm_graphs(oct_cuda_stepper *s) {
-  if (s->graph_most == 0)
+  if (s->padding.decodes == 0 || s->eager)
     return TRUE;
-  s->graphs = g_malloc0_n(s->graph_most + 1, sizeof *s->graphs);
+  s->graphs = g_new0(oct_cuda_graph, OCT_CUDA_GRAPHS_MAX);
   oct_cuda_inputs *in = oct_cuda_stepper_inputs(s, 0); /* zeroed: no sequences */
-  for (guint32 n = 1; n <= s->graph_most && !s->rank.failed; n++) {
-    oct_cuda_domain_plan d = {.padded = n, .plain = TRUE};
-    if (oct_cuda_graph_size(n, s->graph_most) != n)
+  for (guint32 n = 1; n <= s->padding.decodes && !s->rank.failed; n++) {
+    oct_cuda_domain_plan d = {.padded = {n, n, n, n}, .plain = TRUE};
+    if (oct_cuda_graph_size(n, s->padding.decodes) != n)
       continue;
     d.layout = oct_cuda_layout_of(n, n, n);
     in->batch.n_tokens = in->batch.n_seqs = n;
     s->pass.batch = &in->batch;
     s->pass.n_decode = n;
     s->pass.max_queries = 1;
-    (void)oct_cuda_stepper_run_graph(s, &d, in);
+    (void)oct_cuda_stepper_run_padded(s, &d, in);
   }
   return !s->rank.failed;
 }
 
 void
 oct_cuda_stepper_free_graphs(oct_cuda_stepper *s) {
-  for (guint32 n = 0; s->graphs != NULL && n <= s->graph_most; n++)
-    for (guint32 k = 0; k < OCT_CUDA_CONTEXTS; k++)
-      if (s->graphs[n][k] != NULL)
-        (void)cudaGraphExecDestroy(s->graphs[n][k]);
+  for (guint32 i = 0; i < s->n_graphs; i++)
+    if (s->graphs[i].graph != NULL)
+      (void)cudaGraphExecDestroy(s->graphs[i].graph);
   g_clear_pointer(&s->graphs, g_free);
 }

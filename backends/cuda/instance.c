@@ -235,6 +235,15 @@ has_ended(oct_cuda_instance *in, const oct_cuda_flight *f) {
   return all;
 }
 
+/* How long the device had nothing to do before a step, as far as that is in the step's own time. */
+static gint64
+idle_before(oct_cuda_instance *in, const oct_cuda_output *output) {
+  const oct_cuda_span *span = output->span;
+  gint64 idle = in->device_ns > 0 ? (gint64)(span->begin - in->device_ns) : 0;
+  in->device_ns = span->end;
+  return MAX(idle, 0);
+}
+
 static void
 finish(oct_cuda_instance *in, oct_cuda_flight *f, oct_time now) {
   const oct_cuda_group *g = &in->group;
@@ -253,8 +262,10 @@ finish(oct_cuda_instance *in, oct_cuda_flight *f, oct_time now) {
   r->start_ns = MIN(MAX(f->start_ns, in->free_ns), now);
   r->end_ns = now;
   gint64 wait = f->sampling_ns > 0 ? MAX(f->mask_ns - f->sampling_ns, 0) : 0;
-  r->part_ns[OCT_PART_WAIT] = MIN(wait, now - r->start_ns);
-  r->part_ns[OCT_PART_COMPUTE] = now - r->start_ns - r->part_ns[OCT_PART_WAIT];
+  gint64 all = now - r->start_ns, idle = idle_before(in, outputs[n - g->n_domains]);
+  r->part_ns[OCT_PART_WAIT] = MIN(wait, all);
+  r->part_ns[OCT_PART_FIXED] = MIN(idle, all - r->part_ns[OCT_PART_WAIT]);
+  r->part_ns[OCT_PART_COMPUTE] = all - r->part_ns[OCT_PART_WAIT] - r->part_ns[OCT_PART_FIXED];
   in->free_ns = now;
   f->state = OCT_CUDA_DONE;
 }

@@ -84,6 +84,7 @@ struct oct_cuda_instance {
   guint32 first, n, room;
   guint64 last_number, told_number;
   oct_time free_ns;     /* the latest end of a step */
+  guint64 device_ns;    /* the same on the device's clock; 0: none has ended */
   GPtrArray *transfers; /* in order of submission */
   gboolean closing;     /* atomic */
   gboolean lost, fault_due;

@@ -17,6 +17,15 @@ oct_cuda_graph_size(guint32 n, guint32 most) {
   return n > 0 && size <= most ? size : 0;
 }
 
+guint32
+oct_cuda_graph_tokens(guint32 n, guint32 most) {
+  guint32 step = 16;
+  while (n > 16 * step)
+    step *= 2;
+  guint32 size = (n + step - 1) / step * step;
+  return n > 0 && size <= most ? size : 0;
+}
+
 static gsize
 place(gsize *end, gsize bytes) {
   gsize at = *end;
@@ -298,7 +307,7 @@ write_part(writer *w, oct_cuda_part *part) {
 /* What a graph has more places for than the step has content. */
 static void
 write_padding(writer *w, guint32 seqs, guint32 rows) {
-  for (guint32 i = w->d->n_seqs; i < seqs; i++)
+  for (guint32 i = w->n_seqs; i < seqs; i++)
     w->seq_rows[i + 1] = w->n_rows;
   for (guint32 i = w->d->n_rows; i < rows; i++) {
     w->rows[i] = (oct_cuda_sample_row){.seq = OCT_CUDA_NONE};
@@ -306,14 +315,48 @@ write_padding(writer *w, guint32 seqs, guint32 rows) {
   }
 }
 
+/* Decodes come first and are padded for themselves, as attention takes them apart. Others are
+ * padded to a power of two. */
+static void
+pad_mixed(oct_cuda_domain_plan *d, const oct_cuda_padding *padding) {
+  guint32 others = d->n_seqs - d->n_decode, room = 1;
+  oct_cuda_shape s = {.n_tokens = oct_cuda_graph_tokens(d->n_tokens, padding->tokens),
+                      .n_decode = oct_cuda_graph_size(d->n_decode, padding->decodes),
+                      .n_rows = oct_cuda_graph_size(d->n_rows, padding->rows)};
+  while (room < others)
+    room *= 2;
+  s.n_seqs = s.n_decode + (others > 0 ? room : 0);
+  gboolean fits = s.n_seqs <= padding->seqs && (s.n_decode > 0 || d->n_decode == 0) &&
+                  (s.n_rows > 0 || d->n_rows == 0);
+  if (s.n_tokens > 0 && fits)
+    d->padded = s;
+}
+
+static void
+choose_shape(oct_cuda_domain_plan *d, const oct_cuda_padding *padding) {
+  d->padded = (oct_cuda_shape){0};
+  guint32 n = d->plain ? oct_cuda_graph_size(d->n_seqs, padding->decodes) : 0;
+  if (n > 0)
+    d->padded = (oct_cuda_shape){n, n, n, n};
+  else if (!d->plain)
+    pad_mixed(d, padding);
+}
+
+/* Sequences of no tokens, up to where the others begin. */
+static void
+write_gap(writer *w, guint32 upto) {
+  for (; w->n_seqs < upto; w->seq_rows[++w->n_seqs] = w->n_rows)
+    w->seqs[w->n_seqs] = (oct_cuda_seq){.first = w->n_tokens};
+}
+
 static void
 write_head(oct_cuda_plan *p, const oct_cuda_slots_state *slots, guint32 domain,
-           guint32 graph_most) {
+           const oct_cuda_padding *padding) {
   oct_cuda_domain_plan *d = &p->domains[domain];
   d->plain = d->n_decode == d->n_seqs && d->n_accepting == d->n_seqs && d->n_rows == d->n_seqs;
-  d->padded = d->plain ? oct_cuda_graph_size(d->n_seqs, graph_most) : 0;
-  guint32 seqs = MAX(d->padded, d->n_seqs), rows = MAX(d->padded, d->n_rows);
-  d->layout = oct_cuda_layout_of(seqs, rows, MAX(d->padded, d->n_tokens));
+  choose_shape(d, padding);
+  guint32 seqs = MAX(d->padded.n_seqs, d->n_seqs), rows = MAX(d->padded.n_rows, d->n_rows);
+  d->layout = oct_cuda_layout_of(seqs, rows, MAX(d->padded.n_tokens, d->n_tokens));
   guint8 *head = grow(&d->head, &d->head_room, d->layout.bytes);
   writer w = {.p = p,
               .slots = slots,
@@ -326,20 +369,23 @@ write_head(oct_cuda_plan *p, const oct_cuda_slots_state *slots, guint32 domain,
               .ids = (guint32 *)(gpointer)(head + d->layout.ids),
               .n_extra = d->n_accepting,
               .n_scored = d->n_sampled};
-  *(guint32 *)(gpointer)(head + d->layout.count) = d->n_seqs;
   w.seq_rows[0] = 0;
   /* Sequences of one token first, as attention wants them. */
-  for (guint round = 0; round < 2; round++)
+  for (guint round = 0; round < 2; round++) {
     for (guint32 i = 0; i < p->n_parts; i++)
       if (oct_step_slices(p->step)[i].domain == domain &&
           (p->parts[i].n_tokens == 1) == (round == 0))
         write_part(&w, &p->parts[i]);
+    if (round == 0 && d->n_seqs > d->n_decode)
+      write_gap(&w, d->padded.n_decode);
+  }
+  *(guint32 *)(gpointer)(head + d->layout.count) = w.n_seqs;
   write_padding(&w, seqs, rows);
 }
 
 gboolean
 oct_cuda_plan_make(oct_cuda_plan *p, oct_cuda_slots_state *slots, const oct_step *step,
-                   guint32 graph_most, oct_fault *fault) {
+                   const oct_cuda_padding *padding, oct_fault *fault) {
   p->step = step;
   p->n_parts = step->n_slices;
   for (guint32 i = 0; i < p->n_domains; i++) {
@@ -358,7 +404,7 @@ oct_cuda_plan_make(oct_cuda_plan *p, oct_cuda_slots_state *slots, const oct_step
   add_changes(p, slots);
   for (guint32 i = 0; i < p->n_domains; i++) {
     write_tail(&p->domains[i], i, step, slots);
-    write_head(p, slots, i, graph_most);
+    write_head(p, slots, i, padding);
   }
   for (guint32 i = 0; i < p->n_parts; i++) {
     const oct_cuda_part *part = &p->parts[i];

@@ -25,6 +25,20 @@ typedef struct oct_cuda_layout {
 /* For n_seqs sequences, n_rows rows and n_ids ids. */
 oct_cuda_layout oct_cuda_layout_of(guint32 n_seqs, guint32 n_rows, guint32 n_ids);
 
+/* Sizes that a step is padded to, so that one graph serves many steps. */
+typedef struct oct_cuda_shape {
+  guint32 n_tokens; /* 0: the step is not padded */
+  guint32 n_decode; /* the first sequences, of at most one token each */
+  guint32 n_seqs, n_rows;
+} oct_cuda_shape;
+
+/* What is padded: batches of decodes alone, and other steps. */
+typedef struct oct_cuda_padding {
+  guint32 decodes;      /* most of a step; 0: nothing is padded */
+  guint32 tokens, rows; /* most of another step; tokens 0: others are not padded */
+  guint32 seqs;
+} oct_cuda_padding;
+
 /* What a slot is opened with, beside its place in tables. */
 typedef struct oct_cuda_opening {
   guint32 slot;
@@ -52,7 +66,7 @@ typedef struct oct_cuda_domain_plan {
   guint32 n_accepting, n_sampled, n_rows; /* ends of the three runs of rows */
   guint32 most_logprobs, n_masks, n_pooled;
   gboolean plain; /* row i is of token i: nothing has to be gathered */
-  guint32 padded; /* tokens, sequences and rows of the graph to run; 0 = none */
+  oct_cuda_shape padded;
   oct_cuda_layout layout;
   guint8
       *head; /* rows have slot + 1 for counts and for biases, the mask's index + 1 for mask; or 0 */
@@ -73,16 +87,18 @@ typedef struct oct_cuda_plan {
       feeds_on; /* the latest earlier step that a slice needs tokens or positions of; 0 = none */
 } oct_cuda_plan;
 
-/* Sizes of graphs: the smallest that holds n, 0 = none does. */
+/* Sizes of graphs: the smallest that holds n, 0 = none does. Of tokens of steps that are not
+ * decodes alone: within an eighth, or 16. */
 guint32 oct_cuda_graph_size(guint32 n, guint32 most);
+guint32 oct_cuda_graph_tokens(guint32 n, guint32 most);
 
 /* Life cycle. */
 oct_cuda_plan *oct_cuda_plan_new(const oct_instance_config *config);
 void oct_cuda_plan_free(oct_cuda_plan *plan); /* accepts NULL */
 
-/* Use. The slots move on as if the step had run. graph_most: of the largest graph, 0 = none. FALSE:
- * *fault (FATAL) says what the engine must never do. */
+/* Use. The slots move on as if the step had run. FALSE: *fault (FATAL) says what the engine must
+ * never do. */
 gboolean oct_cuda_plan_make(oct_cuda_plan *plan, oct_cuda_slots_state *slots, const oct_step *step,
-                            guint32 graph_most, oct_fault *fault);
+                            const oct_cuda_padding *padding, oct_fault *fault);
 
 #endif

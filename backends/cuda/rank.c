@@ -199,6 +199,7 @@ make_queue(oct_cuda_rank *r) {
       oct_cuda_note(r, oct_cuda_queue_init(&r->queue, r->compute, flags), "the kernels");
   if (!fine)
     return FALSE;
+  r->queue.launches = o->launches;
   void *workspace = oct_cuda_alloc(r, OCT_CUDA_BLAS_WORKSPACE, "cuBLASLt's workspace");
   if (workspace == NULL)
     return FALSE;

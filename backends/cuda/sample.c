@@ -102,7 +102,8 @@ sample(oct_cuda_stepper *s, const oct_cuda_domain_plan *d, const oct_cuda_inputs
                                   .tokens = in->tokens,
                                   .vocab = s->config->spec->vocab,
                                   .accepted = in->accepted,
-                                  .slots = s->slots};
+                                  .slots = s->slots,
+                                  .stamp = &in->span->end};
   return oct_cuda_note(&s->rank, oct_cuda_accept_tokens(&s->rank.queue, &accept), "tokens");
 }
 
@@ -162,6 +163,16 @@ fetch(oct_cuda_stepper *s, void *to, const void *from, gsize bytes) {
 }
 
 static gboolean
+fetch_tokens(oct_cuda_stepper *s, const oct_cuda_domain_plan *d, const oct_cuda_inputs *in,
+             oct_cuda_place *p) {
+  gsize bytes = oct_cuda_span_bytes(d->n_rows);
+  if (bytes > OCT_GLUE_MOVE_MOST)
+    return fetch(s, p->output.span, in->span, bytes);
+  return oct_cuda_note(&s->rank, oct_glue_move(s->rank.compute, p->output.span, in->span, bytes),
+                       "a step's result");
+}
+
+static gboolean
 fetch_pooled(oct_cuda_stepper *s, const oct_cuda_domain_plan *d, oct_cuda_place *p) {
   gsize width = s->model.spec->hidden;
   if (d->n_pooled == 0)
@@ -187,7 +198,7 @@ fetch_all(oct_cuda_stepper *s, const oct_cuda_domain_plan *d, const oct_cuda_inp
   if (!s->rank.is_last || d->n_tokens == 0)
     return TRUE;
   gsize entries = d->most_logprobs > 0 ? (gsize)d->n_rows * (1 + d->most_logprobs) : 0;
-  return fetch(s, p->output.tokens, in->tokens, d->n_rows * sizeof(guint32)) &&
+  return fetch_tokens(s, d, in, p) &&
          fetch(s, p->output.logprobs, s->logprobs, entries * sizeof *s->logprobs) &&
          fetch_pooled(s, d, p);
 }

@@ -4,9 +4,22 @@
 
 #include "backends/cuda/stepper.h"
 
-#define OCT_CUDA_GRAPH_MOST  512
+#define OCT_CUDA_GRAPH_MOST 512
+#define OCT_CUDA_GRAPH_TOKENS                                                                      \
+  2048                            /* of steps with prompts: in larger ones launches cost nothing   \
+                                   */
+#define OCT_CUDA_GRAPHS_MAX  192  /* kept; decodes and the shortest contexts are far fewer */
 #define OCT_CUDA_CONTEXTS    5    /* kinds of graphs by context */
 #define OCT_CUDA_CONTEXT_MIN 2048 /* positions; each kind has four times more */
+
+/* A graph and what it is of; `graph` is NULL until such a step comes again. */
+typedef struct oct_cuda_graph {
+  oct_cuda_shape shape;
+  guint32 context; /* kind */
+  gboolean plain;
+  cudaGraphExec_t graph;
+  guint64 used; /* when last */
+} oct_cuda_graph;
 
 /* What a step has on the device, apart for each place of the ring where stages follow each other.
  */
@@ -15,8 +28,10 @@ typedef struct oct_cuda_inputs {
   oct_cuda_batch batch;
   const oct_cuda_sample_row *rows; /* in the head */
   const guint32 *seq_rows;
-  guint32 n_rows;             /* of the step */
-  guint32 *tokens, *accepted; /* [max tokens], [max slots] */
+  guint32 n_rows; /* of the step */
+  /* When the step began and ended on the device, and behind it the tokens, [max tokens]. */
+  oct_cuda_span *span;
+  guint32 *tokens, *accepted; /* accepted: [max slots] */
 } oct_cuda_inputs;
 
 /* One place of the ring in pinned memory. */
@@ -57,20 +72,32 @@ struct oct_cuda_stepper {
   cudaEvent_t logits_ready;
   guint64 caught_up;  /* the latest step whose tokens this stage has */
   oct_cuda_pass pass; /* of the step that is being enqueued */
-  guint32 graph_most;
-  cudaGraphExec_t (*graphs)[OCT_CUDA_CONTEXTS]; /* [graph_most + 1]: by size and context */
+  oct_cuda_padding padding;
+  gboolean eager;         /* padded steps are enqueued kernel by kernel all the same */
+  oct_cuda_graph *graphs; /* [OCT_CUDA_GRAPHS_MAX] */
+  guint32 n_graphs;
+  guint64 graph_turn;
 };
+
+/* Bytes of a step's times and so many tokens behind them, in whole words of 16. */
+static inline gsize
+oct_cuda_span_bytes(gsize n_tokens) {
+  return (sizeof(oct_cuda_span) + n_tokens * sizeof(guint32) + 15) / 16 * 16;
+}
 
 /* The inputs of the step at `at`. */
 oct_cuda_inputs *oct_cuda_stepper_inputs(oct_cuda_stepper *s, guint32 at);
 /* Batch, layers, and the logits of the first rows of the step. */
 void oct_cuda_stepper_enqueue_forward(oct_cuda_stepper *s, const oct_cuda_domain_plan *d,
                                       oct_cuda_inputs *inputs);
-/* The same by a graph, which is captured when it is first needed. FALSE: there is none. */
-gboolean oct_cuda_stepper_run_graph(oct_cuda_stepper *s, const oct_cuda_domain_plan *d,
-                                    oct_cuda_inputs *inputs);
+/* The same of a padded step, by a graph where there is one: graphs of decodes are captured when
+ * they are first needed, others when they are for the second time. The same bits come of it either
+ * way.
+ */
+gboolean oct_cuda_stepper_run_padded(oct_cuda_stepper *s, const oct_cuda_domain_plan *d,
+                                     oct_cuda_inputs *inputs);
 void oct_cuda_stepper_free_graphs(oct_cuda_stepper *s);
-/* Makes the graphs of the shortest contexts. */
+/* Makes the graphs of decodes in the shortest contexts. */
 gboolean oct_cuda_stepper_warm_graphs(oct_cuda_stepper *s);
 /* AFTER or BEFORE copies of a step. */
 gboolean oct_cuda_stepper_make_copies(oct_cuda_stepper *s, const oct_step *step,

@@ -28,7 +28,8 @@ make_inputs(oct_cuda_stepper *s) {
     in->batch.seq_first = take(s, slots + 1, sizeof(guint32), "a batch");
     in->batch.seq_start = take(s, slots, sizeof(guint32), "a batch");
     in->batch.seq_slot = take(s, slots, sizeof(guint32), "a batch");
-    in->tokens = take(s, tokens, sizeof(guint32), "sampled tokens");
+    in->span = take(s, oct_cuda_span_bytes(tokens), 1, "sampled tokens");
+    in->tokens = (guint32 *)(in->span + 1);
     in->accepted = take(s, slots, sizeof(guint32), "sampled tokens");
   }
 }
@@ -41,8 +42,9 @@ make_places(oct_cuda_stepper *s) {
     oct_cuda_place *p = &s->places[i];
     p->head = oct_cuda_alloc_pinned(&s->rank, s->head_bytes, "a step's record");
     p->masks = oct_cuda_alloc_pinned(&s->rank, slots * s->words * sizeof *p->masks, "masks");
-    p->output.tokens =
-        oct_cuda_alloc_pinned(&s->rank, s->max_tokens * sizeof(guint32), "sampled tokens");
+    p->output.span =
+        oct_cuda_alloc_pinned(&s->rank, oct_cuda_span_bytes(s->max_tokens), "sampled tokens");
+    p->output.tokens = (guint32 *)(p->output.span + 1);
     p->done = oct_cuda_event_new(&s->rank);
     gsize n_counts;
     if (oct_cuda_forward_counts(s->forward, &n_counts) != NULL)
@@ -169,10 +171,15 @@ oct_cuda_stepper_open(oct_cuda_stepper *s) {
   if (!open_parts(s))
     return FALSE;
   gint64 since = g_get_monotonic_time();
-  /* Domains would have to choose the same graph. */
-  gboolean graphs = !c->eager && s->rank.group->n_stages == 1 && !s->rank.group->joint &&
-                    oct_cuda_comm_has_graphs(s->comms[OCT_CUDA_CIRCLE_TENSOR]);
-  s->graph_most = graphs ? MIN(MIN(c->max_slots, OCT_CUDA_GRAPH_MOST), s->logit_rows) : 0;
+  s->eager = c->eager;
+  /* Domains would have to choose the same shape. */
+  if (s->rank.group->n_stages == 1 && !s->rank.group->joint &&
+      oct_cuda_comm_has_graphs(s->comms[OCT_CUDA_CIRCLE_TENSOR]))
+    s->padding =
+        (oct_cuda_padding){.decodes = MIN(MIN(c->max_slots, OCT_CUDA_GRAPH_MOST), s->logit_rows),
+                           .tokens = MIN(s->max_tokens, OCT_CUDA_GRAPH_TOKENS),
+                           .rows = s->logit_rows,
+                           .seqs = c->max_slots};
   if (!oct_cuda_stepper_warm_graphs(s) ||
       !oct_cuda_drain(&s->rank, s->rank.compute, "the first graphs"))
     return FALSE;
@@ -307,7 +314,10 @@ send_head(oct_cuda_stepper *s, const oct_cuda_domain_plan *d, oct_cuda_place *p,
     row->biases = biases > 0 && last ? s->biases + (biases - 1) * OCT_BIASES_MAX : NULL;
     row->suppressed = stops > 0 && last ? s->stops + (stops - 1) * OCT_CUDA_STOPS_MAX : NULL;
   }
-  return send(s, in->head, p->head, d->layout.bytes);
+  if (d->layout.bytes > OCT_GLUE_MOVE_MOST)
+    return send(s, in->head, p->head, d->layout.bytes);
+  return oct_cuda_note(&s->rank, oct_glue_move(s->rank.compute, in->head, p->head, d->layout.bytes),
+                       "a step's record");
 }
 
 gboolean
@@ -360,14 +370,18 @@ catch_up(oct_cuda_stepper *s, const oct_cuda_plan *plan) {
 
 static void
 set_batch(oct_cuda_stepper *s, const oct_cuda_domain_plan *d, oct_cuda_inputs *in) {
-  in->batch.n_tokens = MAX(d->n_tokens, d->padded);
-  in->batch.n_seqs = MAX(d->n_seqs, d->padded);
+  const oct_cuda_shape *shape = &d->padded;
+  gboolean padded = shape->n_tokens > 0;
+  in->batch.n_tokens = padded ? shape->n_tokens : d->n_tokens;
+  in->batch.n_seqs = padded ? shape->n_seqs : d->n_seqs;
   in->rows = (const oct_cuda_sample_row *)(gconstpointer)(in->head + d->layout.rows);
   in->seq_rows = (const guint32 *)(gconstpointer)(in->head + d->layout.seq_rows);
   in->n_rows = d->n_rows;
   s->pass.batch = &in->batch;
-  s->pass.n_decode = MAX(d->n_decode, d->padded);
+  s->pass.n_decode = padded ? shape->n_decode : d->n_decode;
   s->pass.max_queries = d->max_queries;
+  if (padded)
+    s->pass.max_queries = shape->n_decode == shape->n_seqs ? 1 : shape->n_tokens;
   s->pass.max_context = d->max_context;
 }
 
@@ -395,10 +409,11 @@ oct_cuda_stepper_enqueue_forward(oct_cuda_stepper *s, const oct_cuda_domain_plan
       .seqs = (const oct_cuda_seq *)(gconstpointer)(in->head + d->layout.seqs),
       .count = (const guint32 *)(gconstpointer)(in->head + d->layout.count),
       .ids = (const guint32 *)(gconstpointer)(in->head + d->layout.ids),
-      .slots = s->slots};
+      .slots = s->slots,
+      .stamp = &in->span->begin};
   (void)oct_cuda_note(&s->rank, oct_cuda_prepare_batch(&s->rank.queue, &prepare), "a batch");
   oct_cuda_forward_run(s->forward, &s->pass);
-  guint32 rows = MIN(s->logit_rows, MAX(d->n_rows, d->padded));
+  guint32 rows = MIN(s->logit_rows, MAX(d->n_rows, d->padded.n_rows));
   const guint32 *picks = (const guint32 *)(gconstpointer)(in->head + d->layout.picks);
   if (s->rank.is_last && rows > 0)
     oct_cuda_forward_logits(s->forward, d->plain ? NULL : picks, rows);
@@ -411,8 +426,10 @@ run(oct_cuda_stepper *s, const oct_cuda_plan *plan, const oct_cuda_domain_plan *
   if (!s->rank.is_first &&
       !oct_cuda_mail_receive(s->options.mail, s, number, at, in->batch.n_tokens))
     return FALSE;
-  if (d->padded == 0 || !oct_cuda_stepper_run_graph(s, d, in))
+  if (d->padded.n_tokens == 0)
     oct_cuda_stepper_enqueue_forward(s, d, in);
+  else if (!oct_cuda_stepper_run_padded(s, d, in))
+    return FALSE;
   return s->rank.is_last || oct_cuda_mail_send(s->options.mail, s, number, at, in->batch.n_tokens);
 }
 
@@ -479,7 +496,12 @@ oct_cuda_stepper_memory(const oct_cuda_stepper *s) {
 
 guint32
 oct_cuda_stepper_graph_most(const oct_cuda_stepper *s) {
-  return s->graph_most;
+  return s->eager ? 0 : s->padding.decodes;
+}
+
+const oct_cuda_padding *
+oct_cuda_stepper_padding(const oct_cuda_stepper *s) {
+  return &s->padding;
 }
 
 guint64

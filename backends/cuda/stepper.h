@@ -11,8 +11,14 @@
 
 typedef struct oct_cuda_stepper oct_cuda_stepper;
 
+/* A step on its device's clock, ns. */
+typedef struct oct_cuda_span {
+  guint64 begin, end;
+} oct_cuda_span;
+
 /* What a step leaves in pinned memory, once its event has come. */
 typedef struct oct_cuda_output {
+  oct_cuda_span *span;         /* of the last stage; tokens follow it */
   guint32 *tokens;             /* [rows]: sampled, or OCT_REF_NO_TOKEN */
   oct_token_logprob *logprobs; /* [rows, 1 + most_logprobs of the domain] */
   float *pooled;               /* [n_pooled, hidden] */
@@ -74,6 +80,8 @@ const oct_cuda_output *oct_cuda_stepper_output(const oct_cuda_stepper *stepper, 
 oct_cuda_rank *oct_cuda_stepper_rank(oct_cuda_stepper *stepper);
 const oct_cuda_memory *oct_cuda_stepper_memory(const oct_cuda_stepper *stepper);
 guint32 oct_cuda_stepper_graph_most(const oct_cuda_stepper *stepper); /* batch; 0 = no graphs */
-guint64 oct_cuda_stepper_free_bytes(oct_cuda_stepper *stepper);       /* that the driver has left */
+/* What its steps are padded to, with graphs or without. */
+const oct_cuda_padding *oct_cuda_stepper_padding(const oct_cuda_stepper *stepper);
+guint64 oct_cuda_stepper_free_bytes(oct_cuda_stepper *stepper); /* that the driver has left */
 
 #endif

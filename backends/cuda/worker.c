@@ -165,8 +165,7 @@ run_flight(oct_cuda_worker *w, oct_cuda_flight *f) {
   guint32 at = (guint32)(f->number % in->room);
   oct_fault fault;
   if (f->state == OCT_CUDA_WAITING) {
-    if (!oct_cuda_plan_make(f->plan, &in->slots, f->record, oct_cuda_stepper_graph_most(s),
-                            &fault)) {
+    if (!oct_cuda_plan_make(f->plan, &in->slots, f->record, oct_cuda_stepper_padding(s), &fault)) {
       oct_cuda_world_lose(in->world, in->id, &fault);
       return FALSE;
     }

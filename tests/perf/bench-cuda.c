@@ -1,6 +1,7 @@
 /* Whole decode steps of the cuda backend: time per step at several batch sizes and one context,
- * with the next step submitted before the last is read, against the floor of reading weights and
- * cache once; and prompts of 8192 tokens.
+ * with the next step submitted before the last is read, against the floor of reading weights (of
+ * experts those that the step used) and cache once; how long the device is idle between two steps,
+ * by its own clock; and prompts of 8192 tokens.
  *
  *   bench-cuda [--backend TEXT] [--tensor N] [--context N] [--slots N] [--batch N]
  *              [--bandwidth TB/S] [--rate TFLOP/S] [--eager] [--pipeline N] [--host-pages N]
@@ -142,6 +143,19 @@ submit_decodes(bench *b, guint32 batch) {
   submit(b);
 }
 
+/* Experts: those that a step used, each of them read once, and the flops of all its pairs. */
+static double
+experts_floor_us(const bench *b, const oct_step_result *result) {
+  double bytes = 0, flops = 0;
+  const oct_expert_use *uses = oct_result_experts(result);
+  for (guint32 i = 0; i < result->n_experts; i++) {
+    double n = (double)oct_model_expert(b->config.spec, uses[i].layer).parameters / tensor;
+    bytes += uses[i].tokens > 0 ? 2 * n : 0;
+    flops += 2 * n * uses[i].tokens;
+  }
+  return MAX(bytes / (bandwidth * 1e6), flops / (rate * 1e6));
+}
+
 /* Σ over products and attention of the larger of bytes / bandwidth and flops / rate, in us. Weights
  * are two bytes each; every rank has its share. */
 static double
@@ -172,7 +186,8 @@ compare_times(const void *a, const void *b) {
 static void
 decode(bench *b, guint32 batch) {
   oct_event event;
-  oct_time times[STEPS], last = 0;
+  oct_time times[STEPS], idle[STEPS], last = 0;
+  double experts_us = 0;
   guint64 first = b->number + 1;
   for (guint32 i = 0; i < b->config.depth - 1; i++)
     submit_decodes(b, batch);
@@ -182,16 +197,22 @@ decode(bench *b, guint32 batch) {
     oct_assert(event.number == first + i);
     if (i >= WARM_UP)
       times[i - WARM_UP] = event.result->end_ns - last;
+    if (i >= WARM_UP)
+      idle[i - WARM_UP] = event.result->part_ns[OCT_PART_FIXED];
+    if (i >= WARM_UP)
+      experts_us += experts_floor_us(b, event.result) / STEPS;
     last = event.result->end_ns;
   }
   for (guint32 i = 0; i < b->config.depth - 1; i++)
     wait_for(b, OCT_EVENT_STEP_DONE, &event);
   qsort(times, STEPS, sizeof *times, compare_times);
-  double us = (double)times[STEPS / 2] * 1e-3, least = floor_us(b, batch);
-  printf(
-      "decode,batch %u,context %d,%.1f us (%.1f to %.1f),floor %.1f us,ratio %.3f,%.0f tokens/s\n",
-      batch, context, us, (double)times[0] * 1e-3, (double)times[STEPS * 9 / 10] * 1e-3, least,
-      us / least, batch / us * 1e6);
+  qsort(idle, STEPS, sizeof *idle, compare_times);
+  double us = (double)times[STEPS / 2] * 1e-3, least = floor_us(b, batch) + experts_us;
+  printf("decode,batch %u,context %d,%.1f us (%.1f to %.1f),floor %.1f us,ratio %.3f,%.0f tokens/s,"
+         "idle %.1f us between steps (%.1f to %.1f)\n",
+         batch, context, us, (double)times[0] * 1e-3, (double)times[STEPS * 9 / 10] * 1e-3, least,
+         us / least, batch / us * 1e6, (double)idle[STEPS / 2] * 1e-3, (double)idle[0] * 1e-3,
+         (double)idle[STEPS * 9 / 10] * 1e-3);
 }
 
 /* ---------------------------------------------------------------- the host tier */
@@ -352,7 +373,8 @@ main(int argc, char **argv) {
                         .max_slots = SLOTS,
                         .max_batched_tokens = CHUNK,
                         .seed = 1,
-                        .eager = eager}};
+                        .eager = eager,
+                        .report_experts = TRUE}};
   oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
   b.config.parallel.tensor = (guint32)tensor;
   b.config.parallel.pipeline = (guint32)pipeline;

@@ -39,7 +39,8 @@ begin(bench *b) {
 
 static gboolean
 make(bench *b) {
-  return oct_cuda_plan_make(b->plan, &b->slots, oct_step_end(b->builder), GRAPHS, &b->fault);
+  static const oct_cuda_padding decodes = {.decodes = GRAPHS};
+  return oct_cuda_plan_make(b->plan, &b->slots, oct_step_end(b->builder), &decodes, &b->fault);
 }
 
 /* A slot with four pages, 4 x slot and on. */
@@ -134,7 +135,7 @@ sequences_of_one_token_come_first(void) {
   g_assert_cmpuint(d->n_seqs, ==, 2);
   g_assert_cmpuint(d->n_decode, ==, 1);
   g_assert_cmpuint(d->n_tokens, ==, 6);
-  g_assert_cmpuint(d->padded, ==, 0);
+  g_assert_cmpuint(d->padded.n_tokens, ==, 0);
   g_assert_cmpuint(seqs_of(&b)[0].slot, ==, 1);
   g_assert_cmpuint(seqs_of(&b)[0].position, ==, 6);
   g_assert_cmpuint(seqs_of(&b)[0].from_slot, ==, 1);
@@ -189,7 +190,9 @@ decodes_are_padded_to_a_graph(void) {
     add_decode(&b, i, 3);
   g_assert_true(make(&b));
   const oct_cuda_domain_plan *d = &b.plan->domains[0];
-  g_assert_cmpuint(d->padded, ==, 16);
+  g_assert_cmpuint(d->padded.n_tokens, ==, 16);
+  g_assert_cmpuint(d->padded.n_seqs, ==, 16);
+  g_assert_cmpuint(d->padded.n_rows, ==, 16);
   g_assert_true(d->plain);
   g_assert_cmpuint(words_of(&b, d->layout.count)[0], ==, 9);
   g_assert_cmpuint(rows_of(&b)[8].seq, ==, 8);
@@ -198,8 +201,63 @@ decodes_are_padded_to_a_graph(void) {
   bench_close(&b);
 }
 
+/* Three decodes and a prompt of 9 tokens: a gap of one sequence stands between them. */
+static void
+mixed_steps_are_padded_apart(void) {
+  static const oct_cuda_padding padding = {.decodes = GRAPHS, .tokens = 64, .rows = 8, .seqs = 8};
+  bench b;
+  bench_open(&b);
+  begin(&b);
+  for (guint32 i = 0; i < 3; i++) {
+    open_slot(&b, i, 3);
+    add_prompt(&b, i, 3);
+  }
+  g_assert_true(make(&b));
+  begin(&b);
+  open_slot(&b, 3, 9);
+  add_prompt(&b, 3, 9);
+  for (guint32 i = 0; i < 3; i++)
+    add_decode(&b, i, 3);
+  g_assert_true(oct_cuda_plan_make(b.plan, &b.slots, oct_step_end(b.builder), &padding, &b.fault));
+  const oct_cuda_domain_plan *d = &b.plan->domains[0];
+  g_assert_cmpuint(d->padded.n_tokens, ==, 16);
+  g_assert_cmpuint(d->padded.n_decode, ==, 4);
+  g_assert_cmpuint(d->padded.n_seqs, ==, 5);
+  g_assert_cmpuint(d->padded.n_rows, ==, 4);
+  g_assert_cmpuint(words_of(&b, d->layout.count)[0], ==, 5);
+  g_assert_cmpuint(seqs_of(&b)[3].n_tokens, ==, 0);
+  g_assert_cmpuint(seqs_of(&b)[3].first, ==, 3);
+  g_assert_cmpuint(seqs_of(&b)[4].first, ==, 3);
+  g_assert_cmpuint(seqs_of(&b)[4].n_tokens, ==, 9);
+  g_assert_cmpuint(b.plan->parts[0].seq, ==, 4);
+  g_assert_cmpuint(rows_of(&b)[3].seq, ==, 4);
+  static const guint32 rows[] = {0, 1, 2, 3, 3, 4};
+  g_assert_cmpmem(words_of(&b, d->layout.seq_rows), sizeof rows, rows, sizeof rows);
+  bench_close(&b);
+}
+
+static void
+steps_beyond_the_largest_graph_are_not_padded(void) {
+  static const oct_cuda_padding small = {.decodes = GRAPHS, .tokens = 8, .rows = 8, .seqs = 8};
+  bench b;
+  bench_open(&b);
+  begin(&b);
+  open_slot(&b, 0, 9);
+  add_prompt(&b, 0, 9);
+  g_assert_true(oct_cuda_plan_make(b.plan, &b.slots, oct_step_end(b.builder), &small, &b.fault));
+  g_assert_cmpuint(b.plan->domains[0].padded.n_tokens, ==, 0);
+  bench_close(&b);
+}
+
 static void
 graph_sizes_hold_what_they_are_for(void) {
+  for (guint32 n = 1; n <= 2048; n++) {
+    guint32 tokens = oct_cuda_graph_tokens(n, 2048);
+    g_assert_cmpuint(tokens, >=, n);
+    g_assert_cmpuint(tokens, <, n + MAX(16, n / 8));
+    g_assert_cmpuint(oct_cuda_graph_tokens(tokens, 2048), ==, tokens);
+    g_assert_cmpuint(oct_cuda_graph_tokens(n, tokens - 1), ==, 0);
+  }
   for (guint32 n = 1; n <= 512; n++) {
     guint32 size = oct_cuda_graph_size(n, 512);
     g_assert_cmpuint(size, >=, n);
@@ -371,6 +429,9 @@ main(int argc, char **argv) {
                   sequences_of_one_token_come_first);
   g_test_add_func("/cuda/plan/rows-come-in-three-runs", rows_come_in_three_runs);
   g_test_add_func("/cuda/plan/decodes-are-padded-to-a-graph", decodes_are_padded_to_a_graph);
+  g_test_add_func("/cuda/plan/mixed-steps-are-padded-apart", mixed_steps_are_padded_apart);
+  g_test_add_func("/cuda/plan/steps-beyond-the-largest-graph-are-not-padded",
+                  steps_beyond_the_largest_graph_are_not_padded);
   g_test_add_func("/cuda/plan/graph-sizes-hold-what-they-are-for",
                   graph_sizes_hold_what_they_are_for);
   g_test_add_func("/cuda/plan/the-last-change-of-a-page-holds", the_last_change_of_a_page_holds);

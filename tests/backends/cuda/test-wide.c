@@ -1,11 +1,15 @@
 /* Models of production shapes on a GPU against the cpu backend: heads of 128, latents of 512 + 64,
  * 16 experts, windows with a sink. Both make the same weights up; the same three sequences go
  * through both, prompts in chunks and then token by token together, and every logit is compared. */
+#include "config.h"
+
 #include <math.h>
 #include <string.h>
 
+#include "backends/cuda/cuda.h"
 #include "backends/registry.h"
 #include "engine/base/rng.h"
+#include "kernels/cuda/launches.h"
 
 #define VOCAB     129 /* a token's own logprob and 128 others are all of them */
 #define SEQUENCES 3
@@ -155,6 +159,9 @@ typedef struct run {
   oct_parallel parallel;
   oct_dtype kv;
   gboolean single;  /* every step has one token of each sequence */
+  gboolean eager;   /* no graphs */
+  gboolean apart;   /* one sequence after the other */
+  guint more;       /* how often all sequences are run again; the last time's logits stay */
   float *logits;    /* [sequences, tokens, vocab]: logprobs */
   guint64 *choices; /* [tokens]: of experts, by a step that has a token of each sequence */
   oct_world *world;
@@ -233,14 +240,14 @@ finish(run *r, const guint32 *firsts, const guint32 *counts) {
         r->logits[((gsize)s * TOKENS + firsts[s] + i) * VOCAB + l->token] = l->logprob;
 }
 
-/* Prompts by chunks of their own, then all sequences token by token. */
+/* Sequences [begin, end): prompts by chunks of their own, then all of them token by token. */
 static void
-run_steps(run *r, guint n_groups) {
+run_steps(run *r, guint n_groups, guint32 begin, guint32 end) {
   static const guint32 chunks[SEQUENCES] = {PROMPT, 64, 33};
-  guint32 at[SEQUENCES] = {0}, firsts[SEQUENCES], counts[SEQUENCES];
-  for (guint32 left = SEQUENCES * TOKENS; left > 0;) {
+  guint32 at[SEQUENCES] = {0}, firsts[SEQUENCES] = {0}, counts[SEQUENCES] = {0};
+  for (guint32 left = (end - begin) * TOKENS; left > 0;) {
     oct_step_begin(r->builder, ++r->number, 1);
-    for (guint32 s = 0; s < SEQUENCES; s++) {
+    for (guint32 s = begin; s < end; s++) {
       guint32 room = at[s] < PROMPT && !r->single ? MIN(chunks[s], PROMPT - at[s]) : 1;
       firsts[s] = at[s];
       counts[s] = MIN(room, TOKENS - at[s]);
@@ -271,6 +278,7 @@ run_inside(oct_world *world, void *arg) {
                                 .max_slots = SEQUENCES,
                                 .max_batched_tokens = SEQUENCES * TOKENS,
                                 .seed = 1,
+                                .eager = r->eager,
                                 .report_experts = r->single};
   config.memory.n_groups = oct_model_groups(r->spec, OCT_DTYPE_BF16, groups);
   for (guint32 i = 0; i < config.memory.n_groups; i++)
@@ -281,18 +289,18 @@ run_inside(oct_world *world, void *arg) {
   g_assert_no_error(error);
   g_assert_true(accepted);
   next(r, OCT_EVENT_OPENED);
-  run_steps(r, config.memory.n_groups);
+  for (guint i = 0; i <= r->more && !r->apart; i++)
+    run_steps(r, config.memory.n_groups, 0, SEQUENCES);
+  for (guint32 s = 0; s < SEQUENCES && r->apart; s++)
+    run_steps(r, config.memory.n_groups, s, s + 1);
   oct_world_close(world, r->instance);
   oct_step_builder_free(r->builder);
   return 0;
 }
 
-/* Every sequence's logits, each row less its mean. FALSE with *error: no such world. */
-static gboolean
-compute(run *r, const char *world_text, GError **error) {
-  oct_world *world = oct_backend_world_new(world_text, error);
-  if (world == NULL)
-    return FALSE;
+/* Every sequence's logits, each row less its mean; frees the world. */
+static void
+compute_on(run *r, oct_world *world) {
   r->logits = g_new0(float, SEQUENCES *TOKENS *VOCAB);
   r->choices = g_new0(guint64, TOKENS);
   (void)oct_world_run(world, run_inside, r);
@@ -305,7 +313,15 @@ compute(run *r, const char *world_text, GError **error) {
     for (guint32 k = 0; k < VOCAB; k++)
       l[k] -= (float)mean;
   }
-  return TRUE;
+}
+
+/* FALSE with *error: no such world. */
+static gboolean
+compute(run *r, const char *world_text, GError **error) {
+  oct_world *world = oct_backend_world_new(world_text, error);
+  if (world != NULL)
+    compute_on(r, world);
+  return world != NULL;
 }
 
 static void
@@ -422,6 +438,138 @@ add_test(const kind *k, oct_model_spec (*spec)(void)) {
   g_test_add_data_func_full(path, t, equals_cpu, g_free);
 }
 
+/* ---------------------------------------------------------------- graphs and batches */
+
+/* TRUE: computed; FALSE: the test is skipped, there is no GPU. */
+static gboolean
+compute_or_skip(run *r, const char *world_text) {
+  g_autoptr(GError) error = NULL;
+  if (compute(r, world_text, &error))
+    return TRUE;
+  g_assert_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_DEVICE);
+  g_test_skip(error->message);
+  return FALSE;
+}
+
+/* Steps with prompts come again, so that they are captured and replayed; without graphs they are
+ * enqueued anew every time. */
+static void
+graphs_give_the_same_bits(gconstpointer data) {
+  const test *t = data;
+  oct_model_spec spec = t->spec();
+  g_auto(run)
+      graphs = {.spec = &spec, .parallel = OCT_PARALLEL_DEFAULT, .kv = OCT_DTYPE_BF16, .more = 2};
+  g_auto(run) eager = graphs;
+  eager.eager = TRUE;
+  if (!compute_or_skip(&graphs, "cuda:devices=2") || !compute_or_skip(&eager, "cuda:devices=2"))
+    return;
+  gsize bytes = sizeof(float) * SEQUENCES * TOKENS * VOCAB;
+  g_assert_cmpint(memcmp(graphs.logits, eager.logits, bytes), ==, 0);
+}
+
+/* The likeliest token of a row, and how far ahead of the next it is. */
+static guint32
+best_of(const float *row, float *margin) {
+  guint32 best = 0;
+  float next = -INFINITY;
+  for (guint32 k = 1; k < VOCAB; k++)
+    if (row[k] > row[best]) {
+      next = row[best];
+      best = k;
+    } else {
+      next = MAX(next, row[k]);
+    }
+  *margin = row[best] - next;
+  return best;
+}
+
+/* Each sequence alone, and all together. With a fixed order the bits are the same; without, another
+ * token is the likeliest only where the two logits were nearer than twice the largest difference.
+ */
+static void
+batches_change_near_ties_alone(gconstpointer data) {
+  const test *t = data;
+  oct_model_spec spec = t->spec();
+  for (guint fixed = 0; fixed < 2; fixed++) {
+    const char *world = fixed == 1 ? "cuda:devices=2,fixed_order=1" : "cuda:devices=2";
+    g_auto(run) together = {.spec = &spec, .parallel = OCT_PARALLEL_DEFAULT, .kv = OCT_DTYPE_BF16};
+    g_auto(run) apart = together;
+    apart.apart = TRUE;
+    if (!compute_or_skip(&together, world) || !compute_or_skip(&apart, world))
+      return;
+    guint flips = 0;
+    float largest = 0, widest = 0;
+    for (gsize i = 0; i < SEQUENCES * TOKENS * VOCAB; i++)
+      largest = MAX(largest, fabsf(together.logits[i] - apart.logits[i]));
+    for (gsize row = 0; row < SEQUENCES * TOKENS; row++) {
+      float margin, other;
+      if (best_of(together.logits + row * VOCAB, &margin) ==
+          best_of(apart.logits + row * VOCAB, &other))
+        continue;
+      flips++;
+      widest = MAX(widest, margin);
+    }
+    g_test_message("%s, %s: %u of %d likeliest tokens differ, largest difference %.2e, margin of "
+                   "those %.2e",
+                   spec.name, fixed ? "fixed order" : "any order", flips, SEQUENCES * TOKENS,
+                   (double)largest, (double)widest);
+    if (fixed)
+      g_assert_cmpfloat(largest, ==, 0);
+    g_assert_cmpfloat(widest, <=, 2 * largest);
+  }
+}
+
+/* ---------------------------------------------------------------- kernels */
+
+#ifdef HAVE_CUDA
+static void
+expect_kernel(const oct_cuda_launches *launches, const char *part, gboolean wanted) {
+  guint64 n = oct_cuda_launches_of(launches, part);
+  if ((n > 0) != wanted)
+    g_test_message("%s: %" G_GUINT64_FORMAT " launches", part, n);
+  g_assert_cmpint(n > 0, ==, wanted);
+}
+
+/* Which kernels a run in bfloat16 takes, and which it does not. */
+static void
+takes_its_kernels(gconstpointer data) {
+  const test *t = data;
+  oct_model_spec spec = t->spec();
+  gboolean is_latent = spec.attention[0].kind == OCT_ATTENTION_MLA;
+  for (guint fixed = 0; fixed < 2; fixed++) {
+    g_autoptr(GError) error = NULL;
+    g_autofree oct_cuda_launches *launches = g_new0(oct_cuda_launches, 1);
+    oct_cuda_options options;
+    oct_cuda_options_default(&options);
+    options.fixed_order = fixed == 1;
+    options.launches = launches;
+    oct_world *world = oct_cuda_world_new(&options, &error);
+    if (world == NULL) {
+      g_assert_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_DEVICE);
+      g_test_skip(error->message);
+      return;
+    }
+    g_auto(run) r = {.spec = &spec, .parallel = OCT_PARALLEL_DEFAULT, .kv = OCT_DTYPE_BF16};
+    compute_on(&r, world);
+    for (guint32 i = 0; i < launches->n; i++)
+      g_test_message("%6" G_GUINT64_FORMAT " x %s", launches->of[i].n, launches->of[i].name);
+    expect_kernel(launches, "norm_rows", TRUE);
+    expect_kernel(launches, "attend_plain", FALSE);
+    expect_kernel(launches, "attend_latent", is_latent);
+    expect_kernel(launches, "attend_hopper", !is_latent);
+    expect_kernel(launches, "attend_decode", !is_latent);
+    expect_kernel(launches, "cublasLt", fixed == 0);
+    expect_kernel(launches, "sort_pairs", has_experts(&spec));
+  }
+}
+#endif
+
+static void
+add_named(const test *t, const char *name, GTestDataFunc run_test) {
+  g_autofree char *path = g_strdup_printf("/cuda/wide/%s/%s", t->spec().name, name);
+  g_test_add_data_func_full(path, g_memdup2(t, sizeof *t), run_test, g_free);
+}
+
 int
 main(int argc, char **argv) {
   static oct_model_spec (*const plain_specs[])(void) = {dense, latent, windowed};
@@ -435,6 +583,14 @@ main(int argc, char **argv) {
       add_test(&kinds[i], plain_specs[k]);
     for (gsize k = 0; k < G_N_ELEMENTS(quantised_specs) && kinds[i].quantised; k++)
       add_test(&kinds[i], quantised_specs[k]);
+  }
+  for (gsize k = 0; k < G_N_ELEMENTS(plain_specs); k++) {
+    const test t = {NULL, plain_specs[k]};
+    add_named(&t, "graphs-give-the-same-bits", graphs_give_the_same_bits);
+    add_named(&t, "batches-change-near-ties-alone", batches_change_near_ties_alone);
+#ifdef HAVE_CUDA
+    add_named(&t, "takes-its-kernels", takes_its_kernels);
+#endif
   }
   return g_test_run();
 }
