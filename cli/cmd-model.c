@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/cmd-model-plan.h"
 #include "cli/cmd-model-verify.h"
 #include "engine/base/assert.h"
 #include "engine/model/spec.h"
@@ -441,17 +442,36 @@ show_model(const options *o, const char *name) {
   return o->json != NULL ? write_json(o->json, json_report(&r)) : OCT_EXIT_OK;
 }
 
+/* What only the twin's layouts have is refused: the plan is that of the cuda backend's loader. */
+static int
+plan_model(const options *o, const char *name) {
+  const struct {
+    const char *name;
+    gboolean given;
+  } others[] = {{"replicate-latent", o->replicate_latent},
+                {"replicate-shared-experts", o->replicate_shared},
+                {"kv-cache-dtype", o->kv != NULL}};
+  for (guint i = 0; i < G_N_ELEMENTS(others); i++)
+    if (others[i].given)
+      return oct_cli_refuse("model", "--%s is of show: plan says what ranks read from the files",
+                            others[i].name);
+  oct_parallel parallel;
+  int status = parse_layout(o, &parallel);
+  return status == OCT_CLI_GO_ON ? oct_cmd_model_plan(name, &parallel, o->zoo, o->json) : status;
+}
+
 static int
 run(const options *o, int argc, char **argv) {
   if (g_str_equal(argv[1], "list"))
     return argc == 2 ? list_models(o) : oct_cli_refuse("model", "list takes no argument");
   if (g_str_equal(argv[1], "verify"))
     return oct_cli_refuse("model", "its options follow verify: octet model verify [OPTION…] …");
-  if (!g_str_equal(argv[1], "show"))
-    return oct_cli_refuse("model", "there is no '%s': list, show or verify", argv[1]);
+  gboolean plan = g_str_equal(argv[1], "plan");
+  if (!plan && !g_str_equal(argv[1], "show"))
+    return oct_cli_refuse("model", "there is no '%s': list, show, plan or verify", argv[1]);
   if (argc != 3)
-    return oct_cli_refuse("model", "show which model?");
-  return show_model(o, argv[2]);
+    return oct_cli_refuse("model", "%s which model?", argv[1]);
+  return plan ? plan_model(o, argv[2]) : show_model(o, argv[2]);
 }
 
 int
@@ -482,12 +502,13 @@ oct_cmd_model(int argc, char **argv) {
   };
   const oct_cli_usage usage = {
       .command = "model",
-      .arguments = "list | show MODEL | verify CHECKPOINT",
+      .arguments = "list | show MODEL | plan MODEL | verify CHECKPOINT",
       .summary =
-          "Lists the models that octet knows, shows what one takes in memory, or checks the\n"
-          "files of one.",
+          "Lists the models that octet knows, shows what one takes in memory, says which bytes\n"
+          "each rank reads from its files, or checks the files of one.",
       .details = "MODEL is a name of the list, a config.json or .gguf file, or a folder that holds "
-                 "one.\n'octet model verify --help' tells the options of verify.\n"
+                 "one;\nfor plan, files are those of the weights, and without any the config's "
+                 "types count.\n'octet model verify --help' tells the options of verify.\n"
                  "Figures per GPU are those of the fullest pipeline stage.",
       .entries = entries,
       .min_arguments = 1,

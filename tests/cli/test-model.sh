@@ -56,6 +56,20 @@ is "$status" 1 "a broken config fails"
 has "$err" "config.json:2:" "a broken config: the message has file and line"
 is "$out" "" "a broken config prints nothing on stdout"
 
+# plan: what each rank reads; with files the golden checkpoint, without them a config of the zoo.
+run "$octet" model plan "$OCT_SRCDIR/tests/golden/kimi-k3/tiny-a" --tensor-parallel-size 2 \
+  --enable-expert-parallel --json "$work/plan.json"
+is "$status" 0 "plan of a checkpoint succeeds"
+has "$out" "548 tensors in 2 files, 2645472 bytes" "plan says what the files hold"
+has "$out" "padding that no rank reads" "plan says what no rank reads"
+has "$(cat "$work/plan.json")" '"weight_bytes": 2645472' "plan's JSON has the files' bytes"
+has "$(cat "$work/plan.json")" '"cut_scale_bytes": 0' "whole experts cut no group of codes"
+run "$octet" model plan llama-3.1-70b --tensor-parallel-size 4 --pipeline-parallel-size 2
+is "$status" 0 "plan of a zoo model succeeds"
+has "$out" "as the config has them, without files" "plan without files says so"
+has "$out" "19215417344" "plan has the bytes of a rank of the first stage"
+has "$out" "17639424000" "plan has the bytes of a rank of the last stage"
+
 # refused STATUS PART ARGUMENT…
 refused() {
   wanted=$1 part=$2
@@ -81,6 +95,12 @@ run "$octet" model show kimi-k3 --tensor-parallel-size 8 --pipeline-parallel-siz
 long=$out
 run "$octet" model show kimi-k3 -tp 8 -pp=2
 is "$out" "$long" "-tp and -pp are short for the sizes"
+refused 1 "tensor parallel size 3 does not divide the 64 attention heads" plan llama-3.1-70b \
+  --tensor-parallel-size 3
+refused 1 "has no experts" plan llama-3.1-8b --enable-expert-parallel
+refused 1 "no checkpoint in this folder" plan "$OCT_SRCDIR/tests/golden"
+refused 2 "kv-cache-dtype is of show" plan kimi-k3 --kv-cache-dtype fp8
+refused 2 "plan which model" plan
 refused 2 "list takes no argument" list kimi-k3
 refused 2 "frob" frob
 refused 2 "at least 1" --json x
