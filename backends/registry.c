@@ -291,15 +291,19 @@ static const oct_backend_key record_keys[] = {
     {"file", "the recording, created or emptied"},
     {"flush", "0 or 1: every entry is written at once (default 0)"},
     {"steps", "a log of every step, for octet validate --steps; beside file or instead"},
+    {"routing", "how often each expert was chosen, for octet replay --expert-routing; likewise"},
     {NULL, NULL}};
 
 static oct_world *
 make_record(const key_list *keys, const char *inner, GError **error) {
-  oct_record_options o = {.steps_path = value_of(keys, "steps")};
+  oct_record_options o = {.steps_path = value_of(keys, "steps"),
+                          .routing_path = value_of(keys, "routing")};
   guint32 flush = 0;
   if (o.steps_path != NULL && *o.steps_path == '\0')
     return refuse(keys, "steps", "a path", error), NULL;
-  if (o.steps_path == NULL || value_of(keys, "file") != NULL) {
+  if (o.routing_path != NULL && *o.routing_path == '\0')
+    return refuse(keys, "routing", "a path", error), NULL;
+  if ((o.steps_path == NULL && o.routing_path == NULL) || value_of(keys, "file") != NULL) {
     o.path = take_file(keys, error);
     if (o.path == NULL)
       return NULL;

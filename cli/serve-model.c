@@ -8,6 +8,7 @@
 #include "backends/record/record.h"
 #include "backends/registry.h"
 #include "cli/hf-cache.h"
+#include "engine/model/expert-counts.h"
 #include "engine/text/tokenizer-bytes.h"
 #include "sim/replay/metrics.h"
 
@@ -358,29 +359,48 @@ cpu_world(const maker *m, GError **error) {
   return oct_cpu_world_new(&options, error);
 }
 
-/* "record:steps=FILE@" in front of a world's text, when a step log is wanted. */
+/* "record:steps=FILE,routing=FILE@" in front of a world's text, where one is wanted. */
 static gboolean
-add_step_log(const maker *m, char **text, GError **error) {
-  const char *path = m->options->record_steps;
-  if (path == NULL)
+add_logs(const maker *m, char **text, GError **error) {
+  const struct {
+    const char *key, *path;
+  } logs[] = {{"steps", m->options->record_steps}, {"routing", m->options->record_routing}};
+  g_autoptr(GString) wrapped = g_string_new(NULL);
+  for (guint i = 0; i < G_N_ELEMENTS(logs); i++) {
+    if (logs[i].path == NULL)
+      continue;
+    if (*logs[i].path == '\0' || strpbrk(logs[i].path, ",@:") != NULL)
+      return refuse(error, "record-%s: \"%s\": a path without a comma, a colon or an @ is needed",
+                    logs[i].key, logs[i].path);
+    g_string_append_printf(wrapped, "%s%s=%s", wrapped->len == 0 ? "record:" : ",", logs[i].key,
+                           logs[i].path);
+  }
+  if (wrapped->len == 0)
     return TRUE;
-  if (*path == '\0' || strpbrk(path, ",@:") != NULL)
-    return refuse(error, "record-steps: \"%s\": a path without a comma, a colon or an @ is needed",
-                  path);
-  char *wrapped = g_strdup_printf("record:steps=%s@%s", path, *text);
+  g_string_append_printf(wrapped, "@%s", *text);
   g_free(*text);
-  *text = wrapped;
+  *text = g_string_free(g_steal_pointer(&wrapped), FALSE);
   return TRUE;
 }
 
 static gboolean
 make_world(maker *m, GError **error) {
   oct_serve_model *model = m->model;
+  const char *routing = m->options->record_routing;
+  if (routing != NULL && model->imitates)
+    return refuse(error,
+                  "record-routing: \"%s\": mock and simgrid have no router: the experts that "
+                  "they report are made up",
+                  routing);
+  if (routing != NULL && oct_expert_counts_width(model->setup.spec) == 0)
+    return refuse(error, "record-routing: \"%s\": %s has no experts", routing,
+                  model->setup.spec->name);
   if (m->is_cpu) {
-    const oct_record_options log = {.steps_path = m->options->record_steps};
+    const oct_record_options log = {.steps_path = m->options->record_steps,
+                                    .routing_path = routing};
     model->world_text = g_strdup("cpu");
     model->world = cpu_world(m, error);
-    if (model->world != NULL && log.steps_path != NULL)
+    if (model->world != NULL && (log.steps_path != NULL || routing != NULL))
       model->world = oct_record_world_new(model->world, &log, error);
     return model->world != NULL;
   }
@@ -393,7 +413,7 @@ make_world(maker *m, GError **error) {
     model->world_text = simgrid_text(m);
   else
     model->world_text = with_model(m, m->description, error);
-  if (model->world_text == NULL || !add_step_log(m, &model->world_text, error))
+  if (model->world_text == NULL || !add_logs(m, &model->world_text, error))
     return FALSE;
   model->on_thread = strstr(model->world_text, "simgrid:") != NULL;
   if (!model->on_thread)

@@ -174,6 +174,9 @@ server_entries(GPtrArray *out, oct_serve_options *o) {
       {"record-steps", 0, 0, G_OPTION_ARG_FILENAME, &o->record_steps,
        "write a line for every step, for octet validate --steps: slices and times, no tokens",
        "FILE"},
+      {"record-routing", 0, 0, G_OPTION_ARG_FILENAME, &o->record_routing,
+       "write how often each expert was chosen, for octet replay --expert-routing file:FILE",
+       "FILE"},
       {"enable-tokenizer-info-endpoint", 0, 0, G_OPTION_ARG_NONE, &o->tokenizer_info,
        "serve /tokenizer_info", NULL},
       {"enable-force-include-usage", 0, 0, G_OPTION_ARG_NONE, &o->force_usage,
@@ -495,6 +498,7 @@ oct_serve_options_clear(oct_serve_options *options) {
                           &options->key_file,
                           &options->record,
                           &options->record_steps,
+                          &options->record_routing,
                           &options->file_model,
                           &options->pace,
                           &options->config};

@@ -25,7 +25,7 @@ typedef struct oct_serve_options {
   /* what is said */
   gboolean log_requests, no_access_log, tokenizer_info, force_usage, metrics;
   gboolean no_op; /* flags that ask for what is always so */
-  char *record, *record_steps;
+  char *record, *record_steps, *record_routing;
   /* the end */
   char *pace, *config;
   char *file_model; /* of --config */

@@ -10,6 +10,7 @@
 #include "backends/dump.h"
 #include "backends/flat.h"
 #include "backends/record/format.h"
+#include "backends/record/routing-log.h"
 #include "backends/record/step-log.h"
 #include "engine/base/assert.h"
 
@@ -17,8 +18,9 @@ typedef struct record_world {
   oct_world base;
   oct_world_ops ops;
   oct_world *inner;
-  FILE *file;          /* NULL: no recording */
-  oct_step_log *steps; /* NULL: no step log */
+  FILE *file;               /* NULL: no recording */
+  oct_step_log *steps;      /* NULL: no step log */
+  oct_routing_log *routing; /* NULL: no counts of experts */
   char *path;
   gboolean flush;
   int write_errno; /* of the first write that failed, 0 = none */
@@ -71,12 +73,34 @@ note(record_world *w, const record_entry *call, const void *body, guint32 body_b
 
 /* ---------------------------------------------------------------- the table */
 
+/* Opens with experts reported where they are counted. */
+static gboolean
+open_inner(record_world *w, const oct_instance_config *config, guint32 *instance, GError **error) {
+  oct_instance_config reporting = *config;
+  gboolean counted = FALSE;
+  if (w->routing != NULL && !oct_routing_log_opens(w->routing, config, &counted, error))
+    return FALSE;
+  reporting.report_experts = config->report_experts || counted;
+  if (!oct_world_open(w->inner, &reporting, instance, error))
+    return FALSE;
+  if (counted)
+    oct_routing_log_opened(w->routing, *instance, config->spec);
+  return TRUE;
+}
+
+/* The counts of experts are written as a whole, later again: EIO stands for whatever it was. */
+static void
+note_routing(record_world *w, gboolean written) {
+  if (!written && w->write_errno == 0)
+    w->write_errno = EIO;
+}
+
 static gboolean
 record_open(oct_world *world, const oct_instance_config *config, guint32 *instance,
             GError **error) {
   record_world *w = from_base(world);
   GError *why = NULL;
-  gboolean opened = oct_world_open(w->inner, config, instance, &why);
+  gboolean opened = open_inner(w, config, instance, &why);
   if (opened && w->steps != NULL)
     oct_step_log_opened(w->steps, *instance, config);
   g_string_truncate(w->text, 0);
@@ -94,6 +118,8 @@ record_close(oct_world *world, guint32 instance) {
   oct_world_close(w->inner, instance);
   if (w->steps != NULL)
     oct_step_log_closed(w->steps, instance);
+  if (w->routing != NULL)
+    note_routing(w, oct_routing_log_closes(w->routing, instance));
   note(w, &(record_entry){.kind = RECORD_CLOSE, .instance = instance}, NULL, 0, NULL, NULL);
 }
 
@@ -173,6 +199,8 @@ record_next(oct_world *world, oct_time until_ns, oct_event *event) {
   gboolean there = oct_world_next(w->inner, until_ns, event);
   if (there && w->steps != NULL)
     oct_step_log_event(w->steps, event);
+  if (there && w->routing != NULL)
+    note_routing(w, oct_routing_log_event(w->routing, event, w->inner->now_ns));
   g_byte_array_set_size(w->reply, 0);
   if (there)
     oct_flat_event_write(w->reply, event);
@@ -185,8 +213,9 @@ static gboolean
 record_forward(oct_world *world, guint32 instance, const oct_forward *forward,
                oct_forwarded *forwarded) {
   record_world *w = from_base(world);
-  /* A step that is retired in silence would be missing from the log. */
-  gboolean done = w->steps == NULL && oct_world_forward(w->inner, instance, forward, forwarded);
+  /* A step that is retired in silence would be missing from the log and the counts. */
+  gboolean done = w->steps == NULL && w->routing == NULL &&
+                  oct_world_forward(w->inner, instance, forward, forwarded);
   g_byte_array_set_size(w->reply, 0);
   if (done)
     g_byte_array_append(w->reply, (const guint8 *)forwarded, sizeof *forwarded);
@@ -238,6 +267,7 @@ record_free(oct_world *world) {
   if (w->file != NULL)
     fclose(w->file);
   oct_step_log_free(w->steps);
+  oct_routing_log_free(w->routing);
   g_byte_array_unref(w->entry);
   g_byte_array_unref(w->reply);
   g_string_free(w->text, TRUE);
@@ -298,7 +328,11 @@ oct_record_world_new(oct_world *inner, const oct_record_options *options, GError
   w->inner = inner;
   w->file = file;
   w->steps = steps;
-  w->path = g_strdup(path != NULL ? path : options->steps_path);
+  if (options->routing_path != NULL)
+    w->routing = oct_routing_log_new(options->routing_path);
+  w->path = g_strdup(path != NULL                  ? path
+                     : options->steps_path != NULL ? options->steps_path
+                                                   : options->routing_path);
   w->flush = options->flush;
   w->entry = g_byte_array_new();
   w->reply = g_byte_array_new();

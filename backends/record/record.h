@@ -16,10 +16,12 @@
 #include "engine/backend.h"
 
 typedef struct oct_record_options {
-  const char *path;       /* the recording, created or emptied; NULL: none */
-  gboolean flush;         /* each entry is written at once, so that a crash loses none */
-  const char *steps_path; /* likewise the step log (step-log.h); NULL: none. With one, nothing is
-                             fast-forwarded, so that every step has its line */
+  const char *path;         /* the recording, created or emptied; NULL: none */
+  gboolean flush;           /* each entry is written at once, so that a crash loses none */
+  const char *steps_path;   /* likewise the step log (step-log.h); NULL: none. With one, nothing is
+                               fast-forwarded, so that every step has its line */
+  const char *routing_path; /* likewise the counts of experts (routing-log.h), for which results
+                               report them whether asked to or not; NULL: none */
 } oct_record_options;
 
 /* Wraps `inner`, which it takes, also when it fails. At least one of the files is wanted. NULL with
