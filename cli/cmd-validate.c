@@ -13,6 +13,7 @@
 #include "sim/validate/validate.h"
 
 #define COMMAND "validate"
+#define SKIP    10 /* steps of each instance, which warm it up */
 
 typedef struct options {
   char *data, *json, *fit, *only;
@@ -90,6 +91,8 @@ static const part parts[] = {
     {TRUE, TRUE, wants_record, run_record},
 };
 
+enum { STEPS_PART = 2, SILICON_PART = 3 }; /* places in parts */
+
 /* --- running ---------------------------------------------------------------------------------- */
 
 static void
@@ -153,6 +156,21 @@ read_options(options *o, GError **error) {
     return oct_cli_bad_option(error, "rows", rows, "must not be below 0");
   if (o->skip < 0)
     return oct_cli_bad_option(error, "skip-steps", skip, "must not be below 0");
+  const part *steps = &parts[STEPS_PART], *silicon = &parts[SILICON_PART];
+  const struct {
+    const char *flag, *value;
+    gboolean is_used;
+    const char *of;
+  } pairs[] = {{"model", o->model, is_run(o, steps), "has no meaning without --steps"},
+               {"node", o->node, is_run(o, steps), "has no meaning without --steps"},
+               {"skip-steps", o->skip != SKIP ? skip : NULL, is_run(o, steps),
+                "has no meaning without --steps"},
+               {"only", o->only, is_run(o, silicon), "is of --silicon"},
+               {"rows", o->rows != 0 ? rows : NULL, is_run(o, silicon), "is of --silicon"},
+               {"infer", o->infer ? "" : NULL, is_run(o, silicon), "is of --silicon"}};
+  for (gsize i = 0; i < G_N_ELEMENTS(pairs); i++)
+    if (pairs[i].value != NULL && !pairs[i].is_used)
+      return oct_cli_bad_option(error, pairs[i].flag, pairs[i].value, pairs[i].of);
   o->validate = (oct_validate_options){.data = o->data,
                                        .quick = o->quick,
                                        .infer = o->infer,
@@ -166,7 +184,7 @@ read_options(options *o, GError **error) {
 
 int
 oct_cmd_validate(int argc, char **argv) {
-  options o = {.jobs = 2, .seed = 1, .skip = 10};
+  options o = {.jobs = 2, .seed = 1, .skip = SKIP};
   const GOptionEntry entries[] = {
       {"data", 0, 0, G_OPTION_ARG_FILENAME, &o.data,
        "folder of the recordings (their files: doc/simulation.md)", "DIR"},

@@ -10,6 +10,11 @@ is "$status" 1 "a folder without recordings is refused"
 has "$err" "aic_gemm_vllm0.24.0.csv" "... naming the file"
 run "$octet" validate --jobs 0
 is "$status" 2 "no jobs is wrong usage"
+for flag in "--model x" "--node x" "--skip-steps 5" "--only x" "--rows 3" --infer; do
+  # shellcheck disable=SC2086
+  run "$octet" validate --operators --data "$work" $flag
+  is "$status" 2 "$flag without its part is wrong usage"
+done
 run "$octet" validate --operators --data "$work" --json "$work/none/x.json"
 is "$status" 1 "a report that cannot be written is refused"
 has "$err" "none/x.json" "... before anything runs"
