@@ -16,6 +16,7 @@
 
 #define COMMAND     "plan"
 #define OWN_ENTRIES 28
+#define NOT_GIVEN   G_MININT /* of a count: 0 is a value, and refused */
 
 /* 90th percentiles of the time per token of published runs on a system that nothing was fitted to:
  * doc/simulation.md 3.3. */
@@ -93,8 +94,8 @@ own_entries(GOptionEntry *e, options *o) {
 static gboolean
 read_count(const char *flag, gint given, gint standard, gint most, guint *out, GError **error) {
   g_autofree char *text = g_strdup_printf("%d", given), *why = NULL;
-  *out = (guint)(given != 0 ? given : standard);
-  if (given >= 0 && given <= most)
+  *out = (guint)(given != NOT_GIVEN ? given : standard);
+  if (given == NOT_GIVEN || (given >= 1 && given <= most))
     return TRUE;
   why = g_strdup_printf("must be a whole number from 1 to %d", most);
   return oct_cli_bad_option(error, flag, text, why);
@@ -165,7 +166,7 @@ read_base(options *o, GError **error) {
 static gboolean
 read_demand(options *o, GError **error) {
   oct_plan_asked *a = &o->plan.asked;
-  if ((o->rate != NULL && !oct_cli_parse_positive("rate", o->rate, &o->plan.wanted, error)) ||
+  if ((o->rate != NULL && !oct_cli_parse_rate("rate", o->rate, &o->plan.wanted, error)) ||
       (o->growth != NULL && !oct_cli_parse_positive("growth", o->growth, &a->growth, error)) ||
       (o->peak != NULL && !oct_cli_parse_positive("peak", o->peak, &a->peak, error)) ||
       (o->window != NULL &&
@@ -400,7 +401,12 @@ clear_options(options *o) {
 
 int
 oct_cmd_plan(int argc, char **argv) {
-  options o = {.flags = oct_engine_flags_new()};
+  options o = {.flags = oct_engine_flags_new(),
+               .seeds = NOT_GIVEN,
+               .jobs = NOT_GIVEN,
+               .gpus_max = NOT_GIVEN,
+               .nodes_max = NOT_GIVEN,
+               .coarse = NOT_GIVEN};
   GOptionEntry entries[OCT_ENGINE_FLAGS_MAX + OCT_TRACE_FLAGS + OWN_ENTRIES] = {0};
   guint n = oct_engine_flags_entries(o.flags, entries);
   n += oct_trace_flags_entries(&o.trace, entries + n);

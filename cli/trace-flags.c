@@ -48,6 +48,14 @@ oct_cli_parse_positive(const char *what, const char *value, double *out, GError 
   return TRUE;
 }
 
+gboolean
+oct_cli_parse_rate(const char *what, const char *value, double *out, GError **error) {
+  if (!oct_cli_parse_positive(what, value, out, error))
+    return FALSE;
+  return *out <= OCT_RATE_MAX ||
+         oct_cli_bad_option(error, what, value, "must be at most 1000000 a second");
+}
+
 /* The trace's path; a preset's name alone is its generator. */
 static char *
 path_of(const char *argument) {

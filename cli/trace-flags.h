@@ -30,5 +30,9 @@ gboolean oct_cli_bad_option(GError **error, const char *what, const char *value,
 /* A finite number above 0. */
 gboolean oct_cli_parse_positive(const char *what, const char *value, double *out,
                                 GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* The same, of at most OCT_RATE_MAX sessions a second: above it arrivals fall on one instant. */
+#define OCT_RATE_MAX 1e6
+gboolean oct_cli_parse_rate(const char *what, const char *value, double *out,
+                            GError **error) G_GNUC_WARN_UNUSED_RESULT;
 
 #endif

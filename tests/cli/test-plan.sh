@@ -55,6 +55,12 @@ refuses "fewest GPUs for nothing" "for which --rate?" chat-150 --objective gpus 
 refuses "a cost without a price" "gpu-hour-price" chat-150 --objective cost --model llama-3.1-8b \
   --slo ttft_p99=1s
 refuses "no seeds below 0" "from 1 to" chat-150 --seeds=-1 --model llama-3.1-8b --slo ttft_p99=1s
+for count in seeds jobs max-gpus max-nodes coarse-requests; do
+  refuses "no $count" "$count \"0\": must be a whole number from 1 to" chat-150 --$count 0 \
+    --model llama-3.1-8b --slo ttft_p99=1s
+done
+refuses "a rate without measure" "at most 1000000" chat-150 --rate 1e300 --model llama-3.1-8b \
+  --slo ttft_p99=1s
 refuses "two models" "a plan is of one model" chat-150 --model llama-3.1-8b,qwen3-32b \
   --backend mock --slo ttft_p99=1s
 
