@@ -25,6 +25,8 @@
 #define ENDLESS_DURATION_NS (600 * G_GINT64_CONSTANT(1000000000))
 #define PROGRESS_US         200000
 #define CLIENT_RETRIES_MAX  100
+#define INTERVAL_MIN_NS     G_GINT64_CONSTANT(1000000)
+#define WINDOW_MIN_NS       G_GINT64_CONSTANT(100000000)
 #define CLIENT_BACKOFF_NS   G_GINT64_CONSTANT(1000000000)
 
 typedef struct options {
@@ -196,9 +198,13 @@ fill_times(const options *o, oct_replay_config *c, GError **error) {
   if (o->chrome_for != NULL &&
       !oct_duration_parse("chrome-for", o->chrome_for, TRUE, &c->chrome_for_ns, error))
     return FALSE;
-  return o->timeline_interval == NULL ||
-         oct_duration_parse("timeline-interval", o->timeline_interval, TRUE, &c->timeline_ns,
-                            error);
+  if (o->timeline_interval == NULL)
+    return TRUE;
+  return oct_duration_parse("timeline-interval", o->timeline_interval, TRUE, &c->timeline_ns,
+                            error) &&
+         (c->timeline_ns >= INTERVAL_MIN_NS ||
+          oct_cli_bad_option(error, "timeline-interval", o->timeline_interval,
+                             "must be at least 1ms"));
 }
 
 /* Files that would overwrite each other, and names that promise what is not done. */
@@ -265,6 +271,8 @@ fill_config(const options *o, oct_replay_config *c, GError **error) {
   if (o->worst_window != NULL &&
       !oct_duration_parse("worst-window", o->worst_window, TRUE, &c->worst_window_ns, error))
     return FALSE;
+  if (o->worst_window != NULL && c->worst_window_ns < WINDOW_MIN_NS)
+    return oct_cli_bad_option(error, "worst-window", o->worst_window, "must be at least 100ms");
   if (o->rate_mode != NULL && strcmp(o->rate_mode, "superpose") == 0)
     c->rows.mode = OCT_RATE_SUPERPOSE;
   else if (o->rate_mode != NULL && strcmp(o->rate_mode, "compress") != 0)
@@ -293,7 +301,7 @@ add_variant(plan *p, const options *o, oct_engine_flags *flags, guint number, co
   oct_setup_options_default(&standard);
   if (v->config.setup.seed != standard.seed)
     v->config.rows.seed = v->config.setup.seed;
-  if (rate != NULL && !oct_cli_parse_positive("rate", rate, &v->config.rows.rate, error))
+  if (rate != NULL && !oct_cli_parse_rate("rate", rate, &v->config.rows.rate, error))
     return FALSE;
   if (rate != NULL && strchr(o->rate, ',') != NULL)
     g_string_append_printf(text, "%srate %s", text->len > 0 ? ", " : "", rate);

@@ -339,6 +339,18 @@ run_json(const oct_replay_result *r) {
   return out;
 }
 
+/* Objectives of classes that nobody was measured by. */
+static void
+warn_of_classes(const oct_replay_config *config, const oct_records *records, json_t *warnings) {
+  for (guint i = 0; i < config->n_class_slos; i++) {
+    const char *name = config->class_slos[i].class_name;
+    const char *why = oct_records_lack_of(records, name);
+    g_autofree char *text = g_strdup_printf("class-slo %s: %s", name, why);
+    if (why != NULL)
+      json_array_append_new(warnings, oct_json_text(text));
+  }
+}
+
 json_t *
 oct_replay_json(const oct_replay_config *config, const oct_replay_result *r) {
   const oct_measured *m = &r->drive.measured;
@@ -348,6 +360,7 @@ oct_replay_json(const oct_replay_config *config, const oct_replay_result *r) {
   json_t *errors = json_array();
   for (guint i = 0; i < r->setup.warnings->len; i++)
     json_array_append_new(warnings, oct_json_text(r->setup.warnings->pdata[i]));
+  warn_of_classes(config, r->drive.records, warnings);
   oct_replay_assumptions(config, r, assumptions);
   oct_replay_errors(r, errors);
   json_object_set_new(out, "schema", oct_json_text(OCT_REPLAY_SCHEMA));

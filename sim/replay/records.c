@@ -176,6 +176,9 @@ oct_records_windows_json(const oct_records *r, oct_time from_ns, oct_time end_ns
     return json_null();
   if (r->full)
     return json_pack("{s:o}", "reason", oct_json_text("more requests than are kept one by one"));
+  /* A run that is shorter is one window of its own length: rates are over what there was. */
+  length_ns = MIN(length_ns, MAX(end_ns - from_ns, 1));
+  const gint64 step_ns = MAX(length_ns / STEPS, 1);
   g_autoptr(GArray) sorted = g_array_copy(r->all);
   g_autofree const record **list = g_new(const record *, MAX(sorted->len, 1));
   g_array_sort(sorted, compare_arrivals);
@@ -184,7 +187,7 @@ oct_records_windows_json(const oct_records *r, oct_time from_ns, oct_time end_ns
   choice worst = {0}, peak = {0};
   guint first = 0, end = 0;
   /* The last window is whole: what arrives after it is part of earlier ones. */
-  for (oct_time at = from_ns; at == from_ns || at + length_ns <= end_ns; at += length_ns / STEPS) {
+  for (oct_time at = from_ns; at == from_ns || at + length_ns <= end_ns; at += step_ns) {
     while (first < sorted->len && list[first]->arrival_ns < at)
       first++;
     end = MAX(end, first);
@@ -246,6 +249,16 @@ static int
 compare_names(gconstpointer a, gconstpointer b, gpointer classes) {
   const GPtrArray *names = classes;
   return strcmp(names->pdata[*(const guint *)a], names->pdata[*(const guint *)b]);
+}
+
+const char *
+oct_records_lack_of(const oct_records *r, const char *class_name) {
+  if (r != NULL && r->full)
+    return "more requests than are kept one by one";
+  for (guint c = 0; r != NULL && r->classes->len > 1 && c < r->classes->len; c++)
+    if (strcmp(r->classes->pdata[c], class_name) == 0)
+      return NULL;
+  return "no request of the trace has this class";
 }
 
 json_t *

@@ -34,6 +34,8 @@ void oct_records_add(oct_records *records, const oct_outcome *outcome, const cha
  * arriving. null without a request, or with "reason" when there were too many. Owned. */
 json_t *oct_records_windows_json(const oct_records *records, oct_time from_ns, oct_time end_ns,
                                  gint64 length_ns, const oct_slo *slo);
+/* Why the class has no line in the list below: a text, or NULL when it has one. */
+const char *oct_records_lack_of(const oct_records *records, const char *class_name);
 /* A list, by name: {class, requests, answered, attainment, ttft_p50_s, ttft_p99_s, tpot_p50_s,
  * tpot_p99_s, e2e_p50_s, e2e_p99_s, objectives}; null when no request has a class. Owned. */
 json_t *oct_records_classes_json(const oct_records *records, oct_time from_ns, oct_time end_ns,

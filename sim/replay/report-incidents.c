@@ -23,6 +23,9 @@ void
 oct_report_print_parts(FILE *out, const json_t *r) {
   const json_t *classes = oct_report_at(r, "classes"), *c;
   gsize i;
+  const char *reason = json_string_value(oct_report_at(r, "windows.reason"));
+  if (reason != NULL)
+    oct_report_print_wrapped(out, "windows", reason);
   print_window(out, oct_report_at(r, "windows.worst"), "windows", "worst");
   print_window(out, oct_report_at(r, "windows.peak"), "", "peak");
   json_array_foreach(classes, i, c) {

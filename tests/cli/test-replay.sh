@@ -129,11 +129,14 @@ refused 2 "no objective" "$chat" $m --slo fast=1s
 refused 2 "duration" "$chat" $m --duration 5
 refused 2 "leaves nothing" "$chat" $m --duration 5s --warmup 5s
 refused 2 "rate \"-1\"" "$chat" $m --rate=-1
+refused 2 "at most 1000000" "$chat" $m --rate 1e300
 refused 2 "closed loop" "$OCT_SRCDIR/traces/samples/closed.jsonl" $m --rate 5
 refused 2 "rate-mode \"twice\"" "$chat" $m --rate-mode twice
 refused 2 "without --rate" "$chat" $m --rate-mode superpose
 refused 2 "without --find-capacity" "$chat" $m --load 0.5
 refused 2 "without --timeline" "$chat" $m --timeline-interval 2s
+refused 2 "at least 1ms" "$chat" $m --timeline "$work/z" --timeline-interval 1us
+refused 2 "at least 100ms" "$chat" $m --worst-window 4ns
 refused 2 "recorded traces" chat-150 $m --limit 5 --spread auto
 refused 2 "another option" "$chat" $m --json "$work/z" --log "$work/z"
 refused 2 "standard output" "$chat" $m --requests -
@@ -173,6 +176,10 @@ run "$octet" replay gen:rate=50,input=10,output=5,requests=500,class=chat --mode
 is "$status" 0 "classes and worst windows are told of"
 has "$out" "chat: " "a class has a line"
 has "$out" "worst from" "so has the worst window"
+run "$octet" replay gen:rate=50,input=10,output=5,requests=500,class=chat --model llama-3.1-8b \
+  --backend mock --class-slo chat:ttft_p99=1s --class-slo code:ttft_p99=1s
+has "$out" "class-slo code: no request of the trace has this class" "an unknown class is told of"
+is "$(printf '%s\n' "$out" | grep -c 'class-slo chat')" 0 "a known one is not"
 run "$octet" replay chat-150 --model llama-3.1-8b --backend mock --class-slo chat
 is "$status" 2 "a class without objectives is refused"
 run "$octet" replay chat-150 --model llama-3.1-8b --backend mock --client-backoff 1s

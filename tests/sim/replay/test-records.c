@@ -57,6 +57,8 @@ test_windows(void) {
   json_decref(w);
   w = oct_records_windows_json(r, 0, 300 * S, 1000 * S, &slo);
   g_assert_cmpfloat(oct_report_number(w, "worst.requests"), ==, 340);
+  g_assert_cmpfloat(oct_report_number(w, "worst.length_s"), ==, 300);
+  g_assert_cmpfloat(oct_report_number(w, "peak.tokens_per_s"), ==, 340 * 100 / 300.0);
   json_decref(w);
   w = oct_records_windows_json(r, 400 * S, 500 * S, 50 * S, &slo);
   g_assert_true(json_is_null(w));
