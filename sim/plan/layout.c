@@ -242,7 +242,7 @@ oct_plan_serve_command(const oct_plan_layout *layout) {
   oct_setup_options_default(&standard);
   GString *line = g_string_new("octet serve ");
   g_string_append(line, o->model);
-  add_count(line, "tensor-parallel-size", p->tensor, 1);
+  add_count(line, "tensor-parallel-size", p->tensor, 0); /* unsaid, a twin takes all GPUs */
   add_count(line, "pipeline-parallel-size", p->pipeline, 1);
   add_count(line, "data-parallel-size", p->data, 1);
   add_count(line, "decode-context-parallel-size", p->decode_context, 1);

@@ -149,6 +149,11 @@ test_command(void) {
   g_autofree char *line = oct_plan_serve_command(&l);
   g_assert_cmpstr(line, ==,
                   "octet serve llama-3.1-8b --tensor-parallel-size 4 --kv-cache-dtype fp8");
+  /* One GPU is said too: a server on a simulated node would take all of it. */
+  l.options.engine.instance.parallel.tensor = 1;
+  g_autofree char *single = oct_plan_serve_command(&l);
+  g_assert_cmpstr(single, ==,
+                  "octet serve llama-3.1-8b --tensor-parallel-size 1 --kv-cache-dtype fp8");
 }
 
 static double
