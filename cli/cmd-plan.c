@@ -155,6 +155,9 @@ read_base(options *o, GError **error) {
     return FALSE;
   if (o->duration != NULL && !o->trace.endless)
     return oct_cli_bad_option(error, "duration", o->duration, "the trace has a length of its own");
+  if (o->trace.endless && o->trace.endless_rate > OCT_RATE_MAX)
+    return oct_cli_bad_option(error, "trace", o->name,
+                              "above 1000000 sessions a second it must have an end (requests=N)");
   if (duration_ns > 0)
     o->plan.full_seconds = (double)duration_ns / 1e9;
   o->plan.base = c;

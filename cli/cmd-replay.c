@@ -186,6 +186,9 @@ fill_times(const options *o, oct_replay_config *c, GError **error) {
   if (o->duration != NULL &&
       !oct_duration_parse("duration", o->duration, TRUE, &c->duration_ns, error))
     return FALSE;
+  if (o->trace.endless && o->trace.endless_rate > OCT_RATE_MAX)
+    return oct_cli_bad_option(error, "trace", o->name,
+                              "above 1000000 sessions a second it must have an end (requests=N)");
   if (o->duration == NULL && o->trace.endless)
     c->duration_ns = ENDLESS_DURATION_NS;
   if (o->warmup != NULL && !oct_duration_parse("warmup", o->warmup, FALSE, &c->warmup_ns, error))

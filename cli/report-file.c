@@ -97,7 +97,8 @@ oct_report_file_read(const char *path, json_t *list, GError **error) {
   gboolean good = TRUE;
   gsize i;
   if (root == NULL)
-    return oct_cli_bad_option(error, "compare", path, where.text);
+    return oct_cli_bad_option(error, "compare", path,
+                              g_file_test(path, G_FILE_TEST_IS_DIR) ? "is a folder" : where.text);
   if (is_schema(root, COMPARISON_SCHEMA))
     json_array_foreach(json_object_get(root, "reports"), i, report) {
       good = good && append(path, report, list, error);

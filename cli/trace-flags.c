@@ -77,6 +77,7 @@ make_endless(oct_trace_flags *f) {
   oct_trace_gen_spec_init(&spec);
   if (!oct_trace_gen_parse(&spec, f->path + 4, NULL) || spec.n_requests > 0 || spec.duration_s > 0)
     return FALSE;
+  f->endless_rate = spec.rate;
   char *path = g_strdup_printf("%s%srequests=1000000000000", f->path, f->path[4] ? "," : "");
   g_free(f->path);
   f->path = path;

@@ -14,7 +14,8 @@ typedef struct oct_trace_flags {
   char *given[OCT_TRACE_FLAGS]; /* as the user wrote them */
   char *path;                   /* as oct_trace_open() takes it */
   oct_trace_options options;
-  gboolean endless; /* generated traffic without an end: somebody must say when it is enough */
+  double endless_rate; /* its session starts per second; 0 when it has an end */
+  gboolean endless;    /* generated traffic without an end: somebody must say when it is enough */
 } oct_trace_flags;
 
 void oct_trace_flags_clear(oct_trace_flags *flags);

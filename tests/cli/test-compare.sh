@@ -37,6 +37,8 @@ is "$status" 2 "one report is refused"
 has "$err" "it takes two" "with the reason"
 run "$octet" compare "$work/a.json" "$work/none.json"
 is "$status" 2 "a file that is not there is refused"
+run "$octet" compare "$work/a.json" "$work"
+has "$err" "is a folder" "a folder is named as one"
 run "$octet" compare "$work/a.json" "$work/b.json" --html -
 is "$status" 2 "a page cannot go to standard output"
 OCT_CHART_JS=/nowhere run "$octet" compare "$work/a.json" "$work/b.json" --html "$work/c.html"

@@ -130,6 +130,7 @@ refused 2 "duration" "$chat" $m --duration 5
 refused 2 "leaves nothing" "$chat" $m --duration 5s --warmup 5s
 refused 2 "rate \"-1\"" "$chat" $m --rate=-1
 refused 2 "at most 1000000" "$chat" $m --rate 1e300
+refused 2 "must have an end" gen:chat-150,rate=inf $m --duration 20s
 refused 2 "closed loop" "$OCT_SRCDIR/traces/samples/closed.jsonl" $m --rate 5
 refused 2 "rate-mode \"twice\"" "$chat" $m --rate-mode twice
 refused 2 "without --rate" "$chat" $m --rate-mode superpose
