@@ -5,7 +5,7 @@
 #ifndef OCT_BACKENDS_CUDA_GLUE_H
 #define OCT_BACKENDS_CUDA_GLUE_H
 
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/peers.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,6 +1,7 @@
 #include "backends/cuda/model.h"
 
 #include "backends/arithmetic.h"
+#include "kernels/cuda/peers.h"
 
 gboolean
 oct_cuda_source_open(oct_cuda_source *s, const oct_cuda_options *o, const oct_model_spec *spec,

@@ -12,7 +12,7 @@
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/peers.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -5,6 +5,7 @@
  *
  * A warp has a token and a head. */
 #include "kernels/cuda/common.cuh"
+#include "kernels/cuda/peers.h"
 
 #define WARPS     4
 #define PARTS_MAX 20 /* of 32 elements of a key */

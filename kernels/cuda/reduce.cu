@@ -15,6 +15,7 @@
  * is kept on the device, so that a graph may be replayed. Packets have two halves of their own, in
  * front, where nothing but packets is written: what an earlier call left has another number. */
 #include "kernels/cuda/common.cuh"
+#include "kernels/cuda/peers.h"
 
 #define BLOCKS_MAX  896
 #define ROUNDS_MAX  64 /* rows of a block in a call */

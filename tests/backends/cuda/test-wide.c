@@ -389,8 +389,9 @@ has_experts(const oct_model_spec *spec) {
 
 /* Both on the same steps. In bfloat16 a token may choose another expert than in float32 where two
  * score alike, and is then off by as much as the experts differ: where steps have one token of each
- * sequence that is seen, and such steps are counted instead of compared; over prompts in chunks
- * the whole is held to three times the limit. */
+ * sequence that is seen, and such steps are counted instead of compared, a quarter of them at most
+ * (half where the cache or the inputs are fp8, whose rounding is 16 times as coarse); over prompts
+ * in chunks the whole is held to three times the limit. */
 static void
 compare(const test *t, const oct_model_spec *spec, gboolean single) {
   g_autoptr(GError) error = NULL;
@@ -410,7 +411,8 @@ compare(const test *t, const oct_model_spec *spec, gboolean single) {
       spec->attention[0].kind == OCT_ATTENTION_MLA && spec->types.attention != OCT_DTYPE_BF16;
   g_assert_cmpint(g_atomic_int_get(&n_widened), ==, widens ? (gint)t->kind->tensor : 0);
   g_assert_true(compute(&wanted, "cpu", &error));
-  guint32 flipped, most = t->kind->limit < 1e-3 ? 0 : TOKENS / 4;
+  const double bound = t->kind->limit;
+  guint32 flipped, most = bound < 1e-3 ? 0 : bound < 1e-1 ? TOKENS / 4 : TOKENS / 2;
   double limit =
       has_experts(spec) && !single && t->kind->limit > 1e-3 ? 3 * t->kind->limit : t->kind->limit;
   double difference = difference_of(&got, &wanted, &flipped);

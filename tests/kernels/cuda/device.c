@@ -82,6 +82,8 @@ device_read(void *to, const void *from, gsize n) {
 
 float *
 device_get(oct_cuda_type type, const void *from, gsize n) {
+  /* What other streams make of `from` is ready before this one reads it. */
+  well(cudaDeviceSynchronize());
   oct_cuda_queue queue;
   device_check(oct_cuda_queue_init(&queue, NULL, 0));
   float *x = g_new(float, MAX(n, 1));

@@ -1,5 +1,6 @@
 /* All-reduce over peers' memory, ranks being streams of one GPU: kernels of all of them have to run
  * at a time, which a tool that makes launches wait for each other prevents. */
+#include "kernels/cuda/peers.h"
 #include "tests/kernels/cuda/device.h"
 
 #include <string.h>
