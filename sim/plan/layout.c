@@ -233,6 +233,25 @@ add_count(GString *line, const char *flag, guint64 value, guint64 standard) {
     g_string_append_printf(line, " --%s %" G_GUINT64_FORMAT, flag, value);
 }
 
+/* Knobs of memory and scheduling that are not as they stand. */
+static void
+add_knobs(GString *line, const oct_setup_options *o, const oct_setup_options *standard) {
+  static const char *const preemptions[] = {"auto", "recompute", "offload"};
+  const oct_engine_config *e = &o->engine;
+  if (o->gpu_memory_utilization != standard->gpu_memory_utilization)
+    g_string_append_printf(line, " --gpu-memory-utilization %.6g", o->gpu_memory_utilization);
+  if (e->policy != NULL && g_strcmp0(e->policy, standard->engine.policy) != 0)
+    g_string_append_printf(line, " --policy %s", e->policy);
+  if (e->preemption != standard->engine.preemption)
+    g_string_append_printf(line, " --preemption %s", preemptions[e->preemption]);
+  if (e->run_ahead < standard->engine.run_ahead)
+    g_string_append(line, " --no-async-scheduling");
+  if (e->instance.eager)
+    g_string_append(line, " --enforce-eager");
+  add_count(line, "long-prefill-token-threshold", e->long_prefill_threshold,
+            standard->engine.long_prefill_threshold);
+}
+
 char *
 oct_plan_serve_command(const oct_plan_layout *layout) {
   const oct_setup_options *o = &layout->options;
@@ -257,8 +276,7 @@ oct_plan_serve_command(const oct_plan_layout *layout) {
   if (o->kv_offloading_bytes > 0)
     g_string_append_printf(line, " --kv-offloading-size %.6g",
                            (double)o->kv_offloading_bytes / 1073741824.0);
-  if (e->policy != NULL && g_strcmp0(e->policy, standard.engine.policy) != 0)
-    g_string_append_printf(line, " --policy %s", e->policy);
+  add_knobs(line, o, &standard);
   if (o->prefix_caching >= 0)
     g_string_append(line,
                     o->prefix_caching ? " --enable-prefix-caching" : " --no-enable-prefix-caching");

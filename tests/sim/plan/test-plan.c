@@ -154,6 +154,16 @@ test_command(void) {
   g_autofree char *single = oct_plan_serve_command(&l);
   g_assert_cmpstr(single, ==,
                   "octet serve llama-3.1-8b --tensor-parallel-size 1 --kv-cache-dtype fp8");
+  /* Knobs that were asked for go on. */
+  l.options.gpu_memory_utilization = 0.8;
+  l.options.engine.preemption = OCT_PREEMPT_RECOMPUTE;
+  l.options.engine.run_ahead = 0;
+  l.options.engine.instance.eager = TRUE;
+  g_autofree char *knobs = oct_plan_serve_command(&l);
+  g_assert_cmpstr(knobs, ==,
+                  "octet serve llama-3.1-8b --tensor-parallel-size 1 --kv-cache-dtype fp8 "
+                  "--gpu-memory-utilization 0.8 --preemption recompute --no-async-scheduling "
+                  "--enforce-eager");
 }
 
 static double
