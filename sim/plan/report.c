@@ -254,6 +254,26 @@ print_layouts(FILE *out, const json_t *layouts, gboolean all) {
   }
 }
 
+/* A command line that a shell takes as it is printed: broken before a flag where it grows too long.
+ */
+static void
+print_command(FILE *out, const char *command) {
+  gsize column = 2;
+  fputs("  ", out);
+  while (*command != '\0') {
+    const char *next = strstr(command + 1, " --");
+    gsize n = next != NULL ? (gsize)(next - command) : strlen(command);
+    if (column > 2 && column + n > 98) {
+      fputs(" \\\n   ", out);
+      column = 3;
+    }
+    fprintf(out, "%.*s", (int)n, command);
+    column += n;
+    command += n;
+  }
+  fputc('\n', out);
+}
+
 void
 oct_plan_print(FILE *out, const json_t *plan, gboolean all) {
   const json_t *finals = json_object_get(plan, "finals"), *best = json_array_get(finals, 0);
@@ -270,8 +290,8 @@ oct_plan_print(FILE *out, const json_t *plan, gboolean all) {
   print_whatifs(out, plan);
   print_front(out, json_object_get(plan, "pareto"));
   print_layouts(out, json_object_get(plan, "layouts"), all);
-  fprintf(out, "\nrecommended on %s: %s\n  %s\n", text_at(best, "node"), text_at(best, "label"),
-          text_at(plan, "serve"));
+  fprintf(out, "\nrecommended on %s: %s\n", text_at(best, "node"), text_at(best, "label"));
+  print_command(out, text_at(plan, "serve"));
   double nodes = oct_report_number(best, "nodes");
   double replicas = oct_report_number(best, "replicas");
   if (replicas > 1 || nodes > 1)
