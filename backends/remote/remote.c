@@ -136,7 +136,9 @@ hear_keeper(remote_world *w) {
     if (WIFSIGNALED(notice.status))
       g_snprintf(what, sizeof what, "worker died: %s", strsignal(WTERMSIG(notice.status)));
     else
-      g_snprintf(what, sizeof what, "worker exited with status %d", WEXITSTATUS(notice.status));
+      g_snprintf(what, sizeof what, "worker exited with status %d%s", WEXITSTATUS(notice.status),
+                 /* its fault that says so may come later, or never, on a ring that is malformed */
+                 WEXITSTATUS(notice.status) == WORKER_CORRUPT ? ": malformed ring" : "");
     give_reason(w, what);
     w->ended = TRUE;
   }
