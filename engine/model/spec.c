@@ -291,6 +291,22 @@ oct_model_spec_load(const char *name, const char *zoo_dir, GError **error) {
   return spec;
 }
 
+gboolean
+oct_model_has_experts(const oct_model_spec *spec) {
+  for (guint32 i = 0; i < spec->n_ffn; i++)
+    if (spec->ffn[i].n_experts > 0)
+      return TRUE;
+  return FALSE;
+}
+
+gboolean
+oct_model_has_state(const oct_model_spec *spec) {
+  for (guint32 i = 0; i < spec->n_attention; i++)
+    if (spec->attention[i].kind == OCT_ATTENTION_KDA)
+      return TRUE;
+  return FALSE;
+}
+
 void
 oct_model_spec_free(oct_model_spec *spec) {
   if (spec == NULL)

@@ -171,6 +171,10 @@ oct_model_spec *oct_model_spec_parse(const char *name, const char *json, gsize s
 void oct_model_spec_free(oct_model_spec *spec); /* accepts NULL */
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(oct_model_spec, oct_model_spec_free)
 
+/* Whether any layer chooses among experts, and whether any keeps a recurrent state. */
+gboolean oct_model_has_experts(const oct_model_spec *spec);
+gboolean oct_model_has_state(const oct_model_spec *spec);
+
 /* A layer group: the layers whose cache is kept and paged together. The scheduler has one pool of
  * pages (or of state slots) per group. GQA, WINDOW and MLA groups hold pages; a KDA group holds
  * state. */

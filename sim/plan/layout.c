@@ -209,8 +209,7 @@ oct_plan_layouts(const oct_plan_variant *variant, guint number, guint32 gpus_max
   oct_model_spec *spec = oct_model_spec_load(o->model, o->zoo_dir, error);
   if (spec == NULL)
     return FALSE;
-  for (guint i = 0; i < spec->n_ffn; i++)
-    s.has_experts |= spec->ffn[i].n_experts > 0;
+  s.has_experts = oct_model_has_experts(spec);
   oct_model_spec_free(spec);
   if (o->node != NULL) {
     oct_profile *profile = oct_profile_load(o->node, NULL, o->preset, error);

@@ -85,14 +85,6 @@ take_types(oct_setup *s) {
     types->expert = s->options.expert_type;
 }
 
-static gboolean
-has_state(const oct_model_spec *spec) {
-  for (guint i = 0; i < spec->n_attention; i++)
-    if (spec->attention[i].kind == OCT_ATTENTION_KDA)
-      return TRUE;
-  return FALSE;
-}
-
 /* As many tensor ranks as the node has GPUs for each replica, or the next number below that the
  * model can be cut into. */
 static void
@@ -138,19 +130,11 @@ fill_defaults(oct_setup *s) {
     e->max_num_seqs = e->max_num_batched_tokens > 0 ? MIN(seqs, e->max_num_batched_tokens) : seqs;
   if (e->max_num_batched_tokens == 0)
     e->max_num_batched_tokens = MAX(tokens, e->max_num_seqs);
-  e->prefix_caching =
-      s->options.prefix_caching >= 0 ? s->options.prefix_caching > 0 : !has_state(s->spec);
+  e->prefix_caching = s->options.prefix_caching >= 0 ? s->options.prefix_caching > 0
+                                                     : !oct_model_has_state(s->spec);
   if (s->profile != NULL)
     e->submit_lead_ns = s->profile->engine.submit_lead_ns;
   e->no_forward |= s->options.exact;
-}
-
-static gboolean
-has_experts(const oct_model_spec *spec) {
-  for (guint i = 0; i < spec->n_ffn; i++)
-    if (spec->ffn[i].n_experts > 0)
-      return TRUE;
-  return FALSE;
 }
 
 /* Options that this model or this backend has no use for. */
@@ -158,7 +142,7 @@ static void
 warn_of_unused(oct_setup *s) {
   const oct_setup_options *o = &s->options;
   const oct_expert_options *e = &o->engine.experts;
-  gboolean experts = has_experts(s->spec);
+  gboolean experts = oct_model_has_experts(s->spec);
   const struct {
     gboolean unused;
     const char *what;
@@ -170,7 +154,7 @@ warn_of_unused(oct_setup *s) {
            (e->policy != OCT_EXPERT_LRU || o->expert_load || e->warmup != OCT_EXPERT_WARM_UNIFORM ||
             o->expert_histogram != NULL),
        "expert-policy, expert-warmup, expert-miss: no effect without expert-cache-size"},
-      {!has_state(s->spec) && o->state_memory_ratio >= 0,
+      {!oct_model_has_state(s->spec) && o->state_memory_ratio >= 0,
        "state-memory-ratio: no effect, the model has no recurrent state"},
       {o->backend == OCT_REPLAY_MOCK && o->exact,
        "sim-exact: no effect, backend mock has no solver"},

@@ -42,14 +42,6 @@ shape_of(const oct_setup *s, guint32 batch, guint32 context, oct_step_shape *sha
   }
 }
 
-static gboolean
-has_experts(const oct_model_spec *spec) {
-  for (guint i = 0; i < spec->n_ffn; i++)
-    if (spec->ffn[i].n_experts > 0)
-      return TRUE;
-  return FALSE;
-}
-
 json_t *
 oct_step_times_json(const oct_replay_result *r) {
   const oct_setup *s = &r->setup;
@@ -58,7 +50,8 @@ oct_step_times_json(const oct_replay_result *r) {
   if (s->profile == NULL || s->options.backend == OCT_REPLAY_MOCK || answered == 0)
     return json_null();
   g_autoptr(oct_cost) measured = cost_of(s, OCT_MOE_KERNEL_MEASURED);
-  g_autoptr(oct_cost) target = has_experts(s->spec) ? cost_of(s, OCT_MOE_KERNEL_TARGET) : NULL;
+  g_autoptr(oct_cost) target =
+      oct_model_has_experts(s->spec) ? cost_of(s, OCT_MOE_KERNEL_TARGET) : NULL;
   if (measured == NULL)
     return json_null();
   double mean = oct_hist_mean(m->steps[OCT_HIST_BATCH_SEQS]);

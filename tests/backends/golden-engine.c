@@ -299,14 +299,6 @@ seeds_decide(const subject *of) {
 
 /* ---------------------------------------------------------------- drafts */
 
-static gboolean
-has_state(const oct_model_spec *spec) {
-  for (guint i = 0; i < spec->n_attention; i++)
-    if (spec->attention[i].kind == OCT_ATTENTION_KDA)
-      return TRUE;
-  return FALSE;
-}
-
 /* Proposals from the text itself, or from the very checkpoint as its own draft model. */
 static void
 speculate(scene *s, oct_draft_method method, guint32 n_tokens) {
@@ -334,7 +326,7 @@ with_ngram_drafts(const subject *of) {
   for (gsize i = 0; i < G_N_ELEMENTS(lengths); i++) {
     scene s;
     scene_open(&s, of, of->world->usual);
-    if (of->world->needs_gpu && has_state(s.g.spec)) {
+    if (of->world->needs_gpu && oct_model_has_state(s.g.spec)) {
       g_test_skip("cuda verifies no drafts of a model with recurrent state");
       scene_close(&s);
       return;
@@ -361,7 +353,7 @@ with_a_draft_model(const subject *of) {
   for (gsize i = 0; i < G_N_ELEMENTS(lengths); i++) {
     scene s;
     scene_open(&s, of, of->world->usual);
-    if (has_state(s.g.spec)) {
+    if (oct_model_has_state(s.g.spec)) {
       g_test_skip("the checkpoint has recurrent state: it drafts for nobody");
       scene_close(&s);
       return;

@@ -143,14 +143,6 @@ add_row(const bench *b, guint32 row, const oct_logprob *l, double *difference, d
     *size += (double)logits[i] * logits[i] / vocab;
 }
 
-static gboolean
-has_experts(const oct_model_spec *spec) {
-  for (guint32 i = 0; i < spec->n_ffn; i++)
-    if (spec->ffn[i].kind != OCT_FFN_DENSE)
-      return TRUE;
-  return FALSE;
-}
-
 /* Mixtral's golden model has sharp attention: its logits are off by 2.14e-2 when each of a layer's
  * intermediates is rounded to bfloat16 once and all else is float64. */
 #define MIXTRAL_BF16 2.14e-2
@@ -270,7 +262,7 @@ logits_are_transformers(gconstpointer data) {
   bench b = {.kind = t->kind}, model = {.kind = t->kind, .is_model = TRUE, .reports = TRUE};
   g_autoptr(GError) error = NULL;
   golden_open(&b.g, t->name);
-  b.reports = has_experts(b.g.spec) && t->kind->limit > 1e-3;
+  b.reports = oct_model_has_experts(b.g.spec) && t->kind->limit > 1e-3;
   configure(&b);
   g_autofree char *text = g_strdup_printf("cuda:model=%s,%s", b.g.folder, t->kind->options);
   oct_world *world = oct_backend_world_new(text, &error);

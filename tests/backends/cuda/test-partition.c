@@ -28,14 +28,6 @@ parallel_of(const layout *l) {
   return p;
 }
 
-static gboolean
-has_experts(const oct_model_spec *spec) {
-  for (guint32 i = 0; i < spec->n_ffn; i++)
-    if (spec->ffn[i].kind != OCT_FFN_DENSE)
-      return TRUE;
-  return FALSE;
-}
-
 /* ---------------------------------------------------------------- wide models */
 
 #define VOCAB  133 /* does not divide */
@@ -371,7 +363,7 @@ main(int argc, char **argv) {
   for (gsize i = 0; i < G_N_ELEMENTS(models); i++)
     for (gsize k = 0; k < G_N_ELEMENTS(layouts); k++) {
       oct_model_spec spec = models[i].spec();
-      if (layouts[k].experts && !has_experts(&spec))
+      if (layouts[k].experts && !oct_model_has_experts(&spec))
         continue;
       test *t = g_new(test, 1);
       *t = (test){&models[i], &layouts[k]};

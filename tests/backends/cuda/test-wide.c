@@ -379,14 +379,6 @@ difference_of(const run *a, const run *b, guint32 *n_flipped) {
   return sqrt(difference / size);
 }
 
-static gboolean
-has_experts(const oct_model_spec *spec) {
-  for (guint32 i = 0; i < spec->n_ffn; i++)
-    if (spec->ffn[i].kind != OCT_FFN_DENSE)
-      return TRUE;
-  return FALSE;
-}
-
 /* Both on the same steps. In bfloat16 a token may choose another expert than in float32 where two
  * score alike, and is then off by as much as the experts differ: where steps have one token of each
  * sequence that is seen, and such steps are counted instead of compared, a quarter of them at most
@@ -413,8 +405,9 @@ compare(const test *t, const oct_model_spec *spec, gboolean single) {
   g_assert_true(compute(&wanted, "cpu", &error));
   const double bound = t->kind->limit;
   guint32 flipped, most = bound < 1e-3 ? 0 : bound < 1e-1 ? TOKENS / 4 : TOKENS / 2;
-  double limit =
-      has_experts(spec) && !single && t->kind->limit > 1e-3 ? 3 * t->kind->limit : t->kind->limit;
+  double limit = oct_model_has_experts(spec) && !single && t->kind->limit > 1e-3
+                     ? 3 * t->kind->limit
+                     : t->kind->limit;
   double difference = difference_of(&got, &wanted, &flipped);
   g_test_message("%s on %s%s: relative L2 %.2e, limit %.0e; %u of %u steps chose other experts",
                  spec->name, t->kind->name, single ? ", step by step" : "", difference, limit,
@@ -428,7 +421,7 @@ equals_cpu(gconstpointer data) {
   const test *t = data;
   oct_model_spec spec = t->spec();
   compare(t, &spec, FALSE);
-  if (has_experts(&spec) && !g_test_failed())
+  if (oct_model_has_experts(&spec) && !g_test_failed())
     compare(t, &spec, TRUE);
 }
 
@@ -561,7 +554,7 @@ takes_its_kernels(gconstpointer data) {
     expect_kernel(launches, "attend_hopper", !is_latent);
     expect_kernel(launches, "attend_decode", !is_latent);
     expect_kernel(launches, "cublasLt", fixed == 0);
-    expect_kernel(launches, "sort_pairs", has_experts(&spec));
+    expect_kernel(launches, "sort_pairs", oct_model_has_experts(&spec));
   }
 }
 #endif
