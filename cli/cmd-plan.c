@@ -13,15 +13,11 @@
 #include "cli/trace-flags.h"
 #include "sim/plan/plan-json.h"
 #include "sim/plan/plan.h"
+#include "sim/replay/replay.h"
 
 #define COMMAND     "plan"
 #define OWN_ENTRIES 28
 #define NOT_GIVEN   G_MININT /* of a count: 0 is a value, and refused */
-
-/* 90th percentiles of the time per token of published runs on a system that nothing was fitted to:
- * doc/simulation.md 3.3. */
-#define COST_ERROR_DENSE 0.14
-#define COST_ERROR_MOE   0.31
 
 typedef struct options {
   oct_engine_flags *flags;
@@ -285,16 +281,8 @@ read_cost_error(options *o, GError **error) {
   oct_model_spec *spec = oct_model_spec_load(first->model, first->zoo_dir, error);
   if (spec == NULL)
     return FALSE;
-  gboolean experts = FALSE;
-  for (guint i = 0; i < spec->n_ffn; i++)
-    experts |= spec->ffn[i].n_experts > 0;
+  p->cost_error = oct_replay_cost_error(oct_model_has_experts(spec), &p->cost_error_from);
   oct_model_spec_free(spec);
-  p->cost_error = experts ? COST_ERROR_MOE : COST_ERROR_DENSE;
-  p->cost_error_from =
-      experts ? "step costs: 31 % is the 90th percentile of the time per token of 714 published "
-                "runs of models with experts (doc/simulation.md 3.3)"
-              : "step costs: 14 % is the 90th percentile of the time per token of 260 published "
-                "runs of dense models (doc/simulation.md 3.3)";
   return TRUE;
 }
 

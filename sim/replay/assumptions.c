@@ -81,14 +81,6 @@ add(json_t *list, const char *format, ...) {
   json_array_append_new(list, json_string(text));
 }
 
-static gboolean
-has_experts(const oct_model_spec *spec) {
-  for (guint i = 0; i < spec->n_ffn; i++)
-    if (spec->ffn[i].n_experts > 0)
-      return TRUE;
-  return FALSE;
-}
-
 static void
 about_machine(const oct_replay_result *r, json_t *list) {
   const oct_setup *s = &r->setup;
@@ -129,7 +121,7 @@ about_machine(const oct_replay_result *r, json_t *list) {
   if (s->options.weight_type != OCT_DTYPE_NONE)
     add(list, "weights: stored as %s, whatever the model's configuration says",
         oct_dtype_name(s->options.weight_type));
-  if (!has_experts(s->spec))
+  if (!oct_model_has_experts(s->spec))
     return;
   add(list, "MoE kernel: %s",
       s->options.moe_kernel == OCT_MOE_KERNEL_TARGET
@@ -197,18 +189,28 @@ oct_replay_assumptions(const oct_replay_config *config, const oct_replay_result 
     add(list, "rate: copies of the trace on top of each other share no prefixes");
 }
 
+double
+oct_replay_cost_error(gboolean experts, const char **from) {
+  *from = experts ? "step costs: 31 % is the 90th percentile of the error of the time per token, "
+                    "714 published runs of models with experts (doc/simulation.md 3.3)"
+                  : "step costs: 14 % is the 90th percentile of the error of the time per token, "
+                    "260 published runs of dense models (doc/simulation.md 3.3)";
+  return experts ? 0.31 : 0.14;
+}
+
 void
 oct_replay_errors(const oct_replay_result *r, json_t *list) {
   const oct_setup *s = &r->setup;
   const oct_hist *ttft = r->drive.measured.latency[OCT_LATENCY_TTFT];
   if (s->options.backend == OCT_REPLAY_MOCK || s->profile == NULL) {
     add(list, "times are of no machine: there is nothing that they could be compared with");
-  } else if (has_experts(s->spec)) {
-    add(list, "step costs: 30 %% is the 90th percentile of the error of BF16 expert kernels, 64 %% "
-              "of FP8 block ones (doc/simulation.md 1.2), the widest term of a step");
   } else {
-    add(list, "step costs: 44 published decode steps of a dense model took 0.89 to 1.12 times what "
-              "they are priced at, 1.00 in the median (doc/simulation.md 1.3)");
+    const char *from;
+    (void)oct_replay_cost_error(oct_model_has_experts(s->spec), &from);
+    add(list, "%s", from);
+    if (s->engine.speculation.method != OCT_DRAFT_NONE)
+      add(list, "drafts: steps that verify them are priced 6 to 40 %% too low, 12 %% in the median "
+                "(doc/simulation.md 1.3)");
   }
   guint64 n = ttft != NULL ? oct_hist_count(ttft) : 0;
   add(list,
