@@ -156,6 +156,10 @@ warn_of_unused(oct_setup *s) {
        "expert-policy, expert-warmup, expert-miss: no effect without expert-cache-size"},
       {!oct_model_has_state(s->spec) && o->state_memory_ratio >= 0,
        "state-memory-ratio: no effect, the model has no recurrent state"},
+      {o->n_nodes <= 1 && o->nic_latency_ns != OCT_SETUP_NIC_LATENCY_NS,
+       "nic-latency: no effect without several nodes"},
+      {o->n_replicas <= 1 && o->router != OCT_ROUTE_LEAST_LOADED,
+       "router: no effect with one replica"},
       {o->backend == OCT_REPLAY_MOCK && o->exact,
        "sim-exact: no effect, backend mock has no solver"},
   };

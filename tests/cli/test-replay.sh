@@ -69,9 +69,12 @@ run "$octet" replay - --model llama-3.1-8b --backend mock <"$chat"
 is "$status" 0 "standard input is a trace"
 run "$octet" replay "$OCT_SRCDIR/traces/samples/sessions.jsonl" --model llama-3.1-8b --backend mock
 has "$out" "prefix hits: " "sessions are replayed"
-run "$octet" replay "$chat" --model llama-3.1-8b --backend mock --concurrency 4 --sim-exact
+run "$octet" replay "$chat" --model llama-3.1-8b --backend mock --concurrency 4 --sim-exact \
+  --nic-latency 9us --router round-robin
 has "$out" "concurrency 4: not used" "a flag that the trace has no use for is told"
 has "$out" "sim-exact: no effect" "and one that the backend has no use for"
+has "$out" "nic-latency: no effect without several nodes" "and one of several nodes"
+has "$out" "router: no effect with one replica" "and one of several replicas"
 run "$octet" replay "$chat" --model llama-3.1-8b --backend mock:fixed_ns=5000000 --limit 20
 is "$status" 0 "any world of the registry is a backend"
 
