@@ -57,9 +57,13 @@ sums() {
 counts "$golden/hf/mixtral"
 has "$(head -n 1 "$work/counts")" "mixtral, 60 tokens" "the file's head has model and tokens"
 is "$(sums)" 120 "each layer has 2 choices a token"
-run "$octet" replay chat-150 --model "$golden/hf/mixtral/config.json" --node h200-hgx8 \
-  --limit 4 --expert-routing "file:$work/counts"
-is "$status" 0 "replay reads it"
+if "$octet" --version | grep -q 'SimGrid: [0-9]'; then
+  run "$octet" replay chat-150 --model "$golden/hf/mixtral/config.json" --node h200-hgx8 \
+    --limit 4 --expert-routing "file:$work/counts"
+  is "$status" 0 "replay reads it"
+else
+  skip "replay reads it" "SimGrid is not built in"
+fi
 counts "$golden/kimi-k3/tiny-a"
 is "$(grep -c '^$' "$work/counts")" 1 "a dense layer has an empty line"
 is "$(sums | wc -l)" 1 "each layer with experts has as many choices"
