@@ -7,7 +7,7 @@
 
 /* Which kernels were enqueued, or captured: for tests that a path was taken. Queues may share one;
  * read it when none of them is in use. */
-#define OCT_CUDA_KERNELS_MAX 256
+#define OCT_CUDA_KERNELS_MAX 512
 typedef struct oct_cuda_launches {
   uint32_t n;
   struct {

@@ -3,14 +3,21 @@
 #include <math.h>
 #include <string.h>
 
+#include "engine/base/rng.h"
 #include "kernels/reference/vector.h"
 
+/* Box and Muller's pairs, of numbers that are counted from one of GLib's. */
 float *
 data_normal(gsize n, double scale) {
   float *x = g_new(float, MAX(n, 1));
-  for (gsize i = 0; i < n; i++) {
-    double radius = sqrt(-2 * log(1 - g_test_rand_double_range(0, 1)));
-    x[i] = (float)(scale * radius * cos(6.283185307179586 * g_test_rand_double_range(0, 1)));
+  guint64 state = (guint64)(guint32)g_test_rand_int() << 32;
+  for (gsize i = 0; i < n; i += 2) {
+    guint64 bits = oct_mix64(state + i);
+    float radius = (float)scale * sqrtf(-2 * logf(((float)(bits >> 40) + 1) / 16777216.0f));
+    float angle = 6.2831853f * (float)(bits & 0xffffff) / 16777216.0f;
+    x[i] = radius * cosf(angle);
+    if (i + 1 < n)
+      x[i + 1] = radius * sinf(angle);
   }
   return x;
 }

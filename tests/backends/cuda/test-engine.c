@@ -25,6 +25,10 @@ main(int argc, char **argv) {
        .parallel =
            {.tensor = 1, .pipeline = 1, .data = 1, .decode_context = 1, .shard_latent = TRUE},
        .margin = BF16_MARGIN},
+      {WORLD("bfloat16-tensor2", "cuda:model=%s,fixed_order=1,devices=2"),
+       .parallel =
+           {.tensor = 2, .pipeline = 1, .data = 1, .decode_context = 1, .shard_latent = TRUE},
+       .margin = BF16_MARGIN},
       {WORLD("float32-tensor2", "cuda:model=%s,dtype=float32,devices=2"),
        .parallel =
            {.tensor = 2, .pipeline = 1, .data = 1, .decode_context = 1, .shard_latent = TRUE}},

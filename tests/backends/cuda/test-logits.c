@@ -21,6 +21,7 @@ static const kind kinds[] = {
     {"float32-tensor2", "dtype=float32,devices=2", 1e-4, 2, 1, OCT_DTYPE_BF16},
     {"float32-pipeline2", "dtype=float32,devices=2", 1e-4, 1, 2, OCT_DTYPE_BF16},
     {"bfloat16", "devices=2,overlap=0", 2e-2, 1, 1, OCT_DTYPE_BF16},
+    {"bfloat16-tensor2", "devices=2", 2e-2, 2, 1, OCT_DTYPE_BF16},
     {"bfloat16-overlap", "devices=2,overlap=128", 2e-2, 1, 1, OCT_DTYPE_BF16},
     {"bfloat16-fixed", "devices=2,fixed_order=1", 2e-2, 1, 1, OCT_DTYPE_BF16},
     {"bfloat16-fp8", "devices=2", 1e-1, 1, 1, OCT_DTYPE_FP8},

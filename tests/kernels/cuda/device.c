@@ -1,14 +1,44 @@
 #include "tests/kernels/cuda/device.h"
 
 #include <math.h>
+#include <stdio.h>
+
+#include "kernels/cuda/launches.h"
 
 static GPtrArray *owned;
+static oct_cuda_launches launches;
 static oct_cuda_blas *blas;
 static void *blas_workspace;
 
 static void
 well(cudaError_t error) {
   g_assert_cmpstr(cudaGetErrorString(error), ==, "no error");
+}
+
+gboolean
+device_quick(void) {
+  return g_getenv("OCT_CUDA_QUICK") != NULL;
+}
+
+static void
+write_launches(void) {
+  FILE *file = fopen(g_getenv("OCT_CUDA_LAUNCHES"), "a");
+  g_assert_nonnull(file);
+  g_assert_cmpuint(launches.n, <, OCT_CUDA_KERNELS_MAX);
+  for (guint32 i = 0; i < launches.n; i++)
+    fprintf(file, "%s\n", launches.of[i].name);
+  g_assert_cmpint(fclose(file), ==, 0);
+}
+
+/* A queue on the default stream whose launches are counted. */
+static void
+open_queue(oct_cuda_queue *queue, guint32 flags) {
+  static gboolean told;
+  if (!told && g_getenv("OCT_CUDA_LAUNCHES") != NULL)
+    g_assert_cmpint(atexit(write_launches), ==, 0);
+  told = TRUE;
+  device_check(oct_cuda_queue_init(queue, NULL, flags));
+  queue->launches = &launches;
 }
 
 const oct_cuda_queue *
@@ -20,7 +50,7 @@ device_queue(guint32 flags) {
     return NULL;
   }
   device_clear();
-  device_check(oct_cuda_queue_init(&queue, NULL, flags));
+  open_queue(&queue, flags);
   return &queue;
 }
 
@@ -66,7 +96,7 @@ device_room_of(oct_cuda_type type, gsize n) {
 void *
 device_put(oct_cuda_type type, float *x, gsize n) {
   oct_cuda_queue queue;
-  device_check(oct_cuda_queue_init(&queue, NULL, 0));
+  open_queue(&queue, 0);
   void *plain = device_copy(x, n * sizeof *x), *to = device_room_of(type, n);
   device_check(oct_cuda_convert(&queue, OCT_CUDA_F32, plain, type, to, n));
   device_check(oct_cuda_convert(&queue, type, to, OCT_CUDA_F32, plain, n));
@@ -85,7 +115,7 @@ device_get(oct_cuda_type type, const void *from, gsize n) {
   /* What other streams make of `from` is ready before this one reads it. */
   well(cudaDeviceSynchronize());
   oct_cuda_queue queue;
-  device_check(oct_cuda_queue_init(&queue, NULL, 0));
+  open_queue(&queue, 0);
   float *x = g_new(float, MAX(n, 1));
   void *plain = device_room(n * sizeof *x);
   device_check(oct_cuda_convert(&queue, type, from, OCT_CUDA_F32, plain, n));
@@ -175,16 +205,25 @@ device_batch_free(device_batch *b) {
 device_pages *
 device_pages_new(const device_batch *b, guint32 page_tokens) {
   device_pages *p = g_new0(device_pages, 1);
-  guint32 most = 0, n = 0;
+  g_autofree guint32 *ends = g_new0(guint32, MAX(b->n_seqs, 1));
+  guint32 most = 0, n = 0, used = 0;
   for (guint32 i = 0; i < b->n_tokens; i++)
-    most = MAX(most, b->position_of[i]);
-  p->stride = most / page_tokens + 3;
-  p->n_pages = b->n_slots * p->stride;
+    ends[b->seq_of[i]] = MAX(ends[b->seq_of[i]], b->position_of[i] / page_tokens + 2);
+  for (guint32 s = 0; s < b->n_seqs; s++) {
+    most = MAX(most, ends[s]);
+    used += ends[s];
+  }
+  p->stride = most + 1;
+  p->n_pages = used + 5;
+  gsize n_entries = (gsize)b->n_slots * p->stride;
   g_autofree guint32 *order = data_pages(p->n_pages, p->n_pages);
-  p->host = g_new(guint32, p->n_pages);
-  for (guint32 i = 0; i < p->n_pages; i++)
-    p->host[i] = order[n++];
-  p->tables = (oct_cuda_tables){.pages = device_copy(p->host, p->n_pages * sizeof *p->host),
+  p->host = g_new(guint32, n_entries);
+  for (gsize i = 0; i < n_entries; i++)
+    p->host[i] = order[used + i % 5];
+  for (guint32 s = 0; s < b->n_seqs; s++)
+    for (guint32 i = 0; i < ends[s]; i++)
+      p->host[(gsize)b->slots[s] * p->stride + i] = order[n++];
+  p->tables = (oct_cuda_tables){.pages = device_copy(p->host, n_entries * sizeof *p->host),
                                 .stride = p->stride};
   return p;
 }

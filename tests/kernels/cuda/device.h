@@ -9,8 +9,12 @@
 #include "tests/kernels/data.h"
 
 /* A test's queue on the default stream of device 0; NULL after g_test_skip("no GPU"). Frees what
- * earlier tests have left. */
+ * earlier tests have left. What is launched on it is counted: when OCT_CUDA_LAUNCHES names a file,
+ * the names of all kernels that ran are appended to it at the end. */
 const oct_cuda_queue *device_queue(guint32 flags);
+/* OCT_CUDA_QUICK is set: a tool watches every access, so that kernels are slow, and makes them wait
+ * for each other. Sizes of which others are no different are left out. */
+gboolean device_quick(void);
 /* cuBLASLt with its workspace, made once; NULL where it is not installed. */
 oct_cuda_blas *device_blas(void);
 
@@ -50,7 +54,8 @@ device_batch *device_batch_new(const oct_cuda_queue *queue, const device_seq *se
 void device_batch_free(device_batch *batch);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(device_batch, device_batch_free)
 
-/* Page tables of the batch's slots over a pool of random order. */
+/* Page tables of the batch's slots over a pool of random order. Pages are a sequence's own up to
+ * one behind its last token, further entries are any. */
 typedef struct device_pages {
   oct_cuda_tables tables;
   guint32 *host, stride, n_pages;

@@ -1,0 +1,69 @@
+#!/bin/bash
+# The tests of CUDA kernels under compute-sanitizer, in their quick mode, and which kernels no test
+# has launched.
+#
+#   tests/kernels/cuda/sanitize.sh --kernels BUILD > KERNELS
+#       the kernels compiled into BUILD/kernels/cuda, one a line: file, name
+#   tests/kernels/cuda/sanitize.sh "PROGRAM..." KERNELS OUT [TOOL...]
+#       runs the test programs under each TOOL (memcheck, racecheck, synccheck, initcheck), all at a
+#       time, with logs in OUT, and once without a tool; succeeds when no tool finds anything and
+#       every kernel of KERNELS, by name whatever its types and sizes, was launched. SECONDS_MAX
+#       (default 300) bounds each program. Needs a GPU; compute-sanitizer comes with CUDA.
+set -u
+
+# Kernels of object files, by the handle that each has on the host.
+kernels_of() {
+  for object in "$1"/kernels/cuda/*.o; do
+    nm "$object" | FILE=$(basename "$object" .o) perl -ne '
+      print "$ENV{FILE} ", substr($2, 14, $1 - 14), "\n"
+        if /_ZZL(\d+)(__device_stub_.*)E8__handle/'
+  done | sort -u
+}
+
+# A kernel's name without its types, from what the linker calls it.
+plain_names() {
+  c++filt | sed 's/^void //; s/(anonymous namespace):://; s/[<(].*//' | sort -u
+}
+
+if [ "${1:-}" = --kernels ]; then
+  kernels_of "$2"
+  exit
+fi
+programs=$1 kernels=$2 out=$3
+shift 3
+[ $# -gt 0 ] || set -- memcheck racecheck synccheck initcheck
+mkdir -p "$out"
+rm -f "$out"/*.log "$out"/*.rc "$out"/launches*
+export OCT_CUDA_QUICK=1 CUDA_MODULE_LOADING=LAZY
+
+run() { # NAME COMMAND...: a log, and how it ended
+  local name=$1 begin=$SECONDS
+  shift
+  timeout -k 5 "${SECONDS_MAX:-300}" "$@" > "$out/$name.log" 2>&1
+  echo "$? $((SECONDS - begin))" > "$out/$name.rc"
+}
+for program in $programs; do
+  name=$(basename "$program")
+  OCT_CUDA_LAUNCHES=$out/launches.$name run "$name.plain" "$program" &
+  for tool; do
+    run "$name.$tool" compute-sanitizer --tool "$tool" --error-exitcode 99 --print-limit 20 \
+      "$program" &
+  done
+done
+wait
+
+failed=0
+for rc in "$out"/*.rc; do
+  read -r code seconds < "$rc"
+  [ "$code" = 0 ] || failed=1
+  log=${rc%.rc}.log
+  printf '%-28s %3s %4s s  %s\n' "$(basename "$rc" .rc)" "$code" "$seconds" \
+    "$(grep -aE 'ERROR SUMMARY|RACECHECK SUMMARY' "$log" | tail -1 | tr -d '=')"
+done
+cat "$out"/launches.* | sort -u > "$out/launches"
+cut -d' ' -f2 "$kernels" > "$out/compiled"
+left=$(comm -23 <(plain_names < "$out/compiled") <(plain_names < "$out/launches") | tr '\n' ' ')
+echo "$(grep -cxFf "$out/compiled" "$out/launches") of $(wc -l < "$out/compiled") kernels by type" \
+  "and size were launched; by name none of: ${left:-(all were)}"
+[ -z "$left" ] || failed=1
+exit $failed
