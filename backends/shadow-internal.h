@@ -68,7 +68,7 @@ struct oct_shadow {
   guint64 token_key;
   guint32 n_groups, n_domains, page_tokens;
   oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
-  gboolean has_state;
+  gboolean has_state, tracks_pages;
   unit_pool *pools; /* [tier][domain][group] */
   slot *slots;
   page_table *tables; /* [slot][group] */

@@ -37,6 +37,9 @@ shadow_pool(const oct_shadow *s, oct_tier tier, guint32 domain, guint32 group) {
 void
 shadow_pools_new(oct_shadow *s) {
   s->pools = g_new0(unit_pool, 2 * s->n_domains * s->n_groups);
+  s->tracks_pages = s->options.track_pages || s->config.check_tags;
+  for (guint32 g = 0; g < s->n_groups; g++)
+    s->tracks_pages |= s->config.memory.groups[g].n_host > 0;
   for (guint32 d = 0; d < s->n_domains; d++)
     for (guint32 g = 0; g < s->n_groups; g++)
       for (int tier = OCT_TIER_DEVICE; tier <= OCT_TIER_HOST; tier++) {
@@ -291,7 +294,7 @@ shadow_write_slice(oct_shadow *s, guint64 number, guint32 slot_id, guint32 posit
       u->chain = chains == NULL ? 0 : chains[kept - 1];
       continue;
     }
-    for (guint32 i = position / s->page_tokens; i <= last; i++)
+    for (guint32 i = position / s->page_tokens; i <= last && s->tracks_pages; i++)
       if (!write_page(s, number, slot_id, g, i, position, position + n, position + kept, chains,
                       before, fault))
         return FALSE;
@@ -307,6 +310,8 @@ shadow_advance_state(oct_shadow *s, guint64 number, guint32 slot_id, guint32 tok
     const page_table *t = &s->tables[slot_id * s->n_groups + g];
     unit *units = shadow_pool(s, OCT_TIER_DEVICE, sl->domain, g)->units;
     guint32 index = is_state(s, g) ? 0 : (sl->position - 1) / s->page_tokens;
+    if (!is_state(s, g) && !s->tracks_pages)
+      continue;
     if (index >= t->n)
       continue; /* a page taken in the stretch: it is named with the next step */
     unit *u = &units[t->pages[index]];

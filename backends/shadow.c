@@ -13,7 +13,8 @@
 
 void
 oct_shadow_options_default(oct_shadow_options *options) {
-  *options = (oct_shadow_options){.seed = 1, .accept_rate = -1, .check_leases = TRUE};
+  *options =
+      (oct_shadow_options){.seed = 1, .accept_rate = -1, .check_leases = TRUE, .track_pages = TRUE};
 }
 
 oct_shadow *

@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include <glib/gstdio.h>
+
 #include "cli/trace-flags.h"
 #include "sim/page/page.h"
 #include "sim/replay/replay.h"
@@ -22,9 +24,12 @@ oct_report_file_check(const char *path, GError **error) {
   FILE *file;
   if (path == NULL || strcmp(path, "-") == 0)
     return TRUE;
-  if ((file = fopen(path, "ae")) != NULL && fclose(file) == 0)
-    return TRUE;
-  return fail(path, errno, error);
+  const gboolean was_there = g_file_test(path, G_FILE_TEST_EXISTS);
+  if ((file = fopen(path, "ae")) == NULL || fclose(file) != 0)
+    return fail(path, errno, error);
+  if (!was_there)
+    (void)g_unlink(path); /* a run that is broken off leaves no empty report */
+  return TRUE;
 }
 
 gboolean

@@ -194,6 +194,48 @@ guess_rate(const priced *p, const oct_slo *slo) {
   return p->setup->options.n_replicas / (request_s * w->requests_per_start);
 }
 
+/* ---------------------------------------------------------------- pace */
+
+static void
+measure_pace(const priced *p, oct_plan_pace *out) {
+  const double host_s = (double)p->setup->profile->engine.step_host_ns / 1e9;
+  oct_step_shape shape;
+  out->prompt_token_s =
+      prompt_token_seconds(p, MAX(1, (guint32)p->workload->mean_input)) / sqrt(p->stages);
+  for (guint i = 0; i < OCT_PLAN_PACES; i++) {
+    /* A pipeline's sequences are spread over as many steps as it has stages. */
+    const guint32 batch = MAX(1, (1u << i) / p->stages);
+    decode_shape(p, MIN(batch, batch_max(p)), p->workload->decode_context, &shape);
+    out->step_s[i] = priced_seconds(p, &shape) + host_s;
+  }
+}
+
+static double
+step_at(const oct_plan_pace *pace, double n) {
+  guint i = 0;
+  while (i + 2 < OCT_PLAN_PACES && (double)(1u << (i + 1)) < n)
+    i++;
+  const double low = (double)(1u << i), share = (MAX(n, 1) - low) / low;
+  return pace->step_s[i] + MIN(share, 1) * (pace->step_s[i + 1] - pace->step_s[i]);
+}
+
+#define PROMPT_SHARE_MAX 0.9
+
+double
+oct_plan_pace_token_s(const oct_plan_pace *pace, const oct_plan_workload *w, double rate) {
+  if (!(pace->prompt_token_s > 0))
+    return 0;
+  const double left = 1 - MIN(rate * w->mean_input * pace->prompt_token_s, PROMPT_SHARE_MAX);
+  /* n sequences are in it when rate x outputs x their time per token is n: more give a longer step,
+   * so the smallest n is where the iteration from below ends. */
+  double n = 1, before = 0;
+  for (int i = 0; i < 100 && n > before * 1.001 && n < (1u << (OCT_PLAN_PACES - 1)); i++) {
+    before = n;
+    n = MAX(1, rate * w->mean_output * step_at(pace, n) / left);
+  }
+  return step_at(pace, n) / left;
+}
+
 gboolean
 oct_plan_bound_of(const oct_setup *setup, const oct_slo *slo, const oct_plan_workload *workload,
                   oct_plan_bound *out, GError **error) {
@@ -225,5 +267,6 @@ oct_plan_bound_of(const oct_setup *setup, const oct_slo *slo, const oct_plan_wor
   judge_objectives(&p, slo, out);
   out->rate_most = most_rate(&p);
   out->rate_guess = MIN(guess_rate(&p, slo), out->rate_most);
+  measure_pace(&p, &out->pace);
   return TRUE;
 }

@@ -17,10 +17,26 @@
 #include "sim/replay/setup.h"
 #include "sim/replay/slo.h"
 
+/* Estimated times of an engine, of which there is one a replica: by the number of sequences that
+ * decode in it, 1, 2, 4 …; between them linear. */
+#define OCT_PLAN_PACES 12
+
+typedef struct oct_plan_pace {
+  double prompt_token_s; /* a token of prompts, in steps full of them; 0 = not known */
+  double step_s[OCT_PLAN_PACES];
+} oct_plan_pace;
+
+/* The time between two tokens of a sequence at `rate` requests per second of the mean lengths:
+ * decode steps of as many sequences as are then in it, and what prompts take between them. 0 where
+ * nothing is known. */
+double oct_plan_pace_token_s(const oct_plan_pace *pace, const oct_plan_workload *workload,
+                             double rate);
+
 typedef struct oct_plan_bound {
   gboolean misses;              /* an objective cannot be met at any rate */
   char why[160];                /* which, and its floor */
   double rate_most, rate_guess; /* session starts per second of one node */
+  oct_plan_pace pace;
 } oct_plan_bound;
 
 /* Without a node (mock) nothing is bounded: rate_most is infinite, rate_guess the trace's own.

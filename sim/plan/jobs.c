@@ -72,9 +72,10 @@ job_key(const oct_plan_race *race, const oct_plan_job *job) {
   return g_strdup_printf("%s on %s: %s|tokens %u seqs %u|seed %u|%s|%s|from %.9g by %.4g to %.9g",
                          o->model, o->node != NULL ? o->node : "mock", l->label,
                          o->engine.max_num_batched_tokens, o->engine.max_num_seqs, job->seed,
-                         job->healthy ? "healthy"
-                         : job->full  ? "full"
-                                      : "coarse",
+                         job->together  ? "together"
+                         : job->healthy ? "healthy"
+                         : job->full    ? "full"
+                                        : "coarse",
                          job->change.name, job->guess, job->widen, job->least);
 }
 
@@ -97,6 +98,47 @@ typedef struct batch {
   GError *error; /* of the state's file */
 } batch;
 
+/* A run that begins empty and ends before it has settled serves too much, and the more so the more
+ * requests stay in the engine: a coarse one lasts so many mean residence times, up to so many times
+ * the requests that were asked for. */
+#define COARSE_RESIDENCES 5
+#define COARSE_LONGER_MAX 8
+
+/* Of one engine. */
+static guint64
+coarse_requests(const oct_plan_race *race, const oct_plan_layout *l, double rate) {
+  const oct_plan_workload *w = &race->workload;
+  const double asked = (double)race->options->coarse_requests;
+  const double requests = rate / l->run.n_replicas * w->requests_per_start;
+  const double residence_s = w->mean_output * oct_plan_pace_token_s(&l->bound.pace, w, requests);
+  const double wanted = requests * residence_s * COARSE_RESIDENCES;
+  return (guint64)CLAMP(wanted, asked, asked * COARSE_LONGER_MAX);
+}
+
+/* How many requests of the replicas that are simulated. */
+static void
+set_horizon(const oct_plan_race *race, const oct_replay_config *config, const oct_plan_job *job,
+            oct_plan_probe *probe) {
+  const oct_plan_layout *l = &g_array_index(race->layouts, oct_plan_layout, job->layout);
+  const guint64 n = config->setup.n_replicas, all = race->workload.n_total;
+  guint64 wanted = all;
+  if (!job->full)
+    wanted = coarse_requests(race, l, job->guess) * (probe->alone != NULL ? 1 : n);
+  if (all > 0)
+    wanted = MIN(wanted, probe->alone != NULL ? all / n : all);
+  probe->requests = wanted;
+}
+
+static json_t *
+one_run(const oct_plan_probe *probe, double rate, GError **error) {
+  json_t *at = oct_plan_probe_run(probe, rate, 1, error);
+  if (at == NULL)
+    return NULL;
+  const gboolean served = json_is_true(json_object_get(at, "served"));
+  return json_pack("{s:f, s:o, s:i, s:o}", "rate", served ? rate : 0, "too_high",
+                   served ? json_null() : json_real(rate), "probes", 1, "at", at);
+}
+
 static json_t *
 run_search(void *user, guint index, GError **error) {
   const batch *b = user;
@@ -104,7 +146,6 @@ run_search(void *user, guint index, GError **error) {
   const oct_plan_options *o = race->options;
   const oct_plan_job *job = &b->jobs[b->todo[b->first + index]];
   const oct_plan_layout *l = &g_array_index(race->layouts, oct_plan_layout, job->layout);
-  const guint64 total = race->workload.n_total;
   oct_replay_config config = *o->base;
   config.setup = job->healthy ? l->options : l->run;
   config.setup.seed = o->base->setup.seed + job->seed;
@@ -116,11 +157,12 @@ run_search(void *user, guint index, GError **error) {
   oct_plan_probe probe = {.config = &config,
                           .requests_per_start = race->workload.requests_per_start,
                           .seconds = o->full_seconds,
-                          .strict = job->full};
-  if (!job->full)
-    probe.requests = total > 0 ? MIN(total, o->coarse_requests) : o->coarse_requests;
-  else if (total > 0)
-    probe.requests = total;
+                          .strict = job->full,
+                          .alone = l->alone && !job->together ? &l->bound.pace : NULL,
+                          .workload = &race->workload};
+  set_horizon(race, &config, job, &probe);
+  if (job->together)
+    return one_run(&probe, job->guess, error);
   const oct_plan_search_options search = {
       .probe = probe_rate,
       .user = &probe,
@@ -128,7 +170,7 @@ run_search(void *user, guint index, GError **error) {
       .least = job->least,
       .widen = job->widen,
       .tolerance = job->full ? FULL_TOLERANCE : COARSE_TOLERANCE,
-      .stretch_max = job->full && total == 0 ? FULL_STRETCH_MAX : 1};
+      .stretch_max = job->full && race->workload.n_total == 0 ? FULL_STRETCH_MAX : 1};
   return oct_plan_search(&search, error);
 }
 

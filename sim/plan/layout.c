@@ -119,6 +119,29 @@ bound_after_loss(const space *s, const oct_setup *whole, oct_plan_layout *l) {
   oct_setup_clear(&setup);
 }
 
+/* A recorded trace of fewer session starts for each replica is not dealt out. */
+#define DEALT_STARTS_MIN 200
+
+/* Whether the replicas of the layout, which is made, have nothing in common but the router: no link
+ * that their steps or copies cross, no host tier, no cache that the router looks at. */
+static gboolean
+shares_nothing(const space *s, const oct_setup *setup) {
+  const oct_setup_options *o = &setup->options;
+  const oct_plan_workload *w = s->workload;
+  const gboolean one_gpu = oct_parallel_world(&setup->engine.instance.parallel) == 1;
+  if (o->n_nodes > 1 || o->n_prefill > 0 || o->scenarios != NULL || o->router == OCT_ROUTE_PREFIX)
+    return FALSE;
+  /* Turns of a session go each its own way, and find a cache there or not. */
+  if (w->has_prefix_ids && w->requests_per_start > 1)
+    return FALSE;
+  if (o->kv_offloading_bytes > 0 || o->swap_space_bytes > 0 || o->expert_cache_bytes > 0)
+    return FALSE;
+  if (setup->profile != NULL && setup->profile->nvlink.topology != OCT_NVLINK_SWITCH && !one_gpu)
+    return FALSE;
+  return w->n_total == 0 ||
+         (double)w->n_total / w->requests_per_start >= (double)DEALT_STARTS_MIN * o->n_replicas;
+}
+
 /* FALSE when it is illegal. */
 static gboolean
 add_layout(const space *s, const oct_parallel *parallel, guint32 replicas) {
@@ -137,6 +160,7 @@ add_layout(const space *s, const oct_parallel *parallel, guint32 replicas) {
     l.options.engine.max_num_seqs = setup.engine.max_num_seqs;
     l.options.engine.max_num_batched_tokens = setup.engine.max_num_batched_tokens;
     l.run = l.options;
+    l.alone = shares_nothing(s, &setup);
     if (s->variant->survive_loss)
       bound_after_loss(s, &setup, &l);
     else
@@ -218,8 +242,14 @@ oct_plan_layouts(const oct_plan_variant *variant, guint number, guint32 gpus_max
     s.gpus = profile->gpu.count * MAX(1, o->n_nodes);
     oct_profile_free(profile);
   }
+  if (gpus_max > s.gpus) {
+    g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION,
+                "max-gpus %u: %s has %u GPUs; more nodes are --max-nodes", gpus_max,
+                o->node != NULL ? o->node : "mock", s.gpus);
+    return FALSE;
+  }
   if (gpus_max > 0)
-    s.gpus = MIN(s.gpus, gpus_max);
+    s.gpus = gpus_max;
   add_all(&s);
   return TRUE;
 }
@@ -247,6 +277,8 @@ add_knobs(GString *line, const oct_setup_options *o, const oct_setup_options *st
     g_string_append(line, " --no-async-scheduling");
   if (e->instance.eager)
     g_string_append(line, " --enforce-eager");
+  add_count(line, "num-gpu-blocks-override", o->num_gpu_blocks_override,
+            standard->num_gpu_blocks_override);
   add_count(line, "long-prefill-token-threshold", e->long_prefill_threshold,
             standard->engine.long_prefill_threshold);
 }

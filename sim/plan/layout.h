@@ -26,8 +26,10 @@ typedef struct oct_plan_layout {
   oct_setup_options options; /* of the variant, with the layout filled in; strings borrowed */
   oct_setup_options run;     /* what is simulated: that, or what of it goes on after a loss */
   char *after_loss;          /* its label; owned, NULL = nothing is lost */
-  guint32 gpus;              /* of all replicas */
-  char *label;               /* "TP4 PP2 x1, kv-cache-dtype fp8"; owned */
+  gboolean alone;            /* its replicas share nothing: one stands for all (probe.h) */
+  guint engine; /* the first layout whose replicas are these; its own number unless `alone` */
+  guint32 gpus; /* of all replicas */
+  char *label;  /* "TP4 PP2 x1, kv-cache-dtype fp8"; owned */
   oct_plan_fate fate;
   char *why; /* of ILLEGAL, BOUNDED, OUTPACED; owned, NULL otherwise */
   oct_plan_bound bound;

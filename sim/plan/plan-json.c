@@ -127,6 +127,8 @@ final_json(const oct_plan_race *race, const oct_plan_final *f) {
                 "p99_thin", least < OCT_PLAN_P99_REQUESTS, "warmup_short", short_warmup);
   for (gsize i = 0; i < G_N_ELEMENTS(means); i++)
     json_object_set_new(out, means[i], oct_json_real(sums[i]));
+  json_object_set_new(out, "simulated_replicas",
+                      json_integer(l->alone ? 1 : (json_int_t)l->run.n_replicas));
   json_object_set_new(out, "after_loss", oct_json_text(l->after_loss));
   json_object_set_new(out, "healthy_rate", oct_json_real(f->healthy));
   json_object_set_new(out, "rate_per_gpu", json_real(f->rate.mean / l->gpus));
@@ -175,12 +177,13 @@ whatifs_json(const oct_plan_race *race, const oct_plan_final *finals, guint n_fi
     fewest = gpus > 0 ? MIN(fewest, gpus) : fewest;
     most = MAX(most, gpus);
   }
-  return json_pack("{s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:f, s:o}", "changes", list,
-                   "rate_low", oct_json_real(low), "rate_high", oct_json_real(high), "gpus_fewest",
-                   most > 0 ? json_integer(fewest) : json_null(), "gpus_most",
-                   most > 0 ? json_integer(most) : json_null(), "nodes_suffice", enough, "flips",
-                   flips, "apart", apart, "cost_error", o->cost_error, "cost_error_from",
-                   oct_json_text(o->cost_error_from));
+  json_t *together = w->together != NULL ? json_deep_copy(w->together) : json_null();
+  return json_pack(
+      "{s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:b, s:f, s:o}", "together", together, "changes",
+      list, "rate_low", oct_json_real(low), "rate_high", oct_json_real(high), "gpus_fewest",
+      most > 0 ? json_integer(fewest) : json_null(), "gpus_most",
+      most > 0 ? json_integer(most) : json_null(), "nodes_suffice", enough, "flips", flips, "apart",
+      apart, "cost_error", o->cost_error, "cost_error_from", oct_json_text(o->cost_error_from));
 }
 
 /* ---------------------------------------------------------------- the whole */
@@ -244,12 +247,21 @@ oct_plan_json(const oct_plan_race *race, const oct_plan_final *finals, guint n_f
     json_array_append_new(list, final_json(race, &finals[i]));
   g_autofree char *command =
       n_finals > 0 ? oct_plan_serve_command(layout_at(race, finals[0].layout)) : NULL;
+  const oct_dtype type =
+      n_finals > 0 ? layout_at(race, finals[0].layout)->options.weight_type : OCT_DTYPE_NONE;
+  g_autofree char *needs =
+      type != OCT_DTYPE_NONE
+          ? g_strdup_printf("a checkpoint whose weights are %s: a server has them as they are "
+                            "stored, octet convert writes another type",
+                            oct_dtype_name(type))
+          : NULL;
   json_t *demand = race->demand.rate > 0 && oct_plan_asks_more(&race->options->asked)
                        ? demand_json(race, finals, n_finals)
                        : json_null();
-  return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "schema", OCT_PLAN_SCHEMA,
-                   "octet", PACKAGE_VERSION, "question", question_json(race), "demand", demand,
-                   "method", method_json(race), "finals", list, "what_if",
+  return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "schema",
+                   OCT_PLAN_SCHEMA, "octet", PACKAGE_VERSION, "question", question_json(race),
+                   "demand", demand, "method", method_json(race), "finals", list, "what_if",
                    whatifs_json(race, finals, n_finals, whatifs), "pareto", front_json(race),
-                   "serve", oct_json_text(command), "layouts", layouts);
+                   "serve", oct_json_text(command), "serve_needs", oct_json_text(needs), "layouts",
+                   layouts);
 }

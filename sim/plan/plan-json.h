@@ -21,6 +21,9 @@ typedef struct oct_plan_whatifs {
   guint n, n_layouts;
   oct_plan_change changes[OCT_PLAN_CHANGES_MAX];
   double rates[OCT_PLAN_CHANGES_MAX][OCT_PLAN_CHANGED]; /* one node's, of finals 0, 1 */
+  /* The first final's rate with all its replicas behind the router, one coarse run, where one
+   * replica stood for all; borrowed from the state, NULL = they were never apart. */
+  const json_t *together;
 } oct_plan_whatifs;
 
 /* Finals in order, the best first. Owned. */

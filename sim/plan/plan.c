@@ -40,25 +40,33 @@ by_score(const void *a, const void *b) {
   return (x->layout > y->layout) - (x->layout < y->layout);
 }
 
+/* Layouts that were simulated, in their order. Where no rate is wanted an engine stands here once,
+ * with the replicas that score best: fewer of them are no other choice. */
+static guint
+rank_simulated(const oct_plan_race *race, ranked *order) {
+  g_autofree gboolean *seen = g_new0(gboolean, race->layouts->len + 1);
+  guint n = 0, kept = 0;
+  for (guint i = 0; i < race->layouts->len; i++)
+    if (!isnan(race->coarse[i]))
+      order[n++] = (ranked){i, oct_plan_score(race->options, layout_at(race, i), race->coarse[i])};
+  qsort(order, n, sizeof *order, by_score);
+  for (guint i = 0; i < n; i++) {
+    const guint engine = layout_at(race, order[i].layout)->engine;
+    if (seen[engine] && !(race->options->wanted > 0))
+      continue;
+    seen[engine] = TRUE;
+    order[kept++] = order[i];
+  }
+  return kept;
+}
+
 /* The score that a layout has to beat: of the third best so far; -infinity before there are three.
  */
 static double
 bar_of(const oct_plan_race *race) {
-  double best[OCT_PLAN_FINALS];
-  for (guint i = 0; i < OCT_PLAN_FINALS; i++)
-    best[i] = -INFINITY;
-  for (guint i = 0; i < race->layouts->len; i++) {
-    if (isnan(race->coarse[i]))
-      continue;
-    double score = oct_plan_score(race->options, layout_at(race, i), race->coarse[i]);
-    for (guint k = 0; k < OCT_PLAN_FINALS; k++)
-      if (score > best[k]) {
-        double worse = best[k];
-        best[k] = score;
-        score = worse;
-      }
-  }
-  return best[OCT_PLAN_FINALS - 1];
+  g_autofree ranked *order = g_new0(ranked, race->layouts->len + 1);
+  guint n = rank_simulated(race, order);
+  return n >= OCT_PLAN_FINALS ? order[OCT_PLAN_FINALS - 1].score : -INFINITY;
 }
 
 /* Whether the layout still has a chance; else its fate and why. */
@@ -76,9 +84,10 @@ is_in_the_race(const oct_plan_race *race, oct_plan_layout *l, double bar) {
   } else if (l->bound.rate_most < G_MAXDOUBLE && /* without a node there is no estimate */
              oct_plan_score(o, l, l->bound.rate_guess / OCT_PLAN_OUTPACED) < bar) {
     l->fate = OCT_PLAN_FATE_OUTPACED;
-    l->why = g_strdup_printf("priced at %.4g/s: not simulated, three others are better than twice "
-                             "that",
-                             l->bound.rate_guess);
+    l->why =
+        g_strdup_printf("priced at %.4g/s: not simulated, three others are better than a third "
+                        "more than that",
+                        l->bound.rate_guess);
   } else {
     return TRUE;
   }
@@ -108,41 +117,79 @@ least_rate(const oct_plan_race *race, const oct_plan_layout *l, double bar) {
   return low;
 }
 
-/* The next wave out of `order`, from *next on. */
-static guint
-pick_wave(oct_plan_race *race, const ranked *order, guint n_order, guint *next,
-          oct_plan_job wave[OCT_PLAN_WAVE]) {
-  const double bar = bar_of(race);
-  guint n = 0;
-  for (; *next < n_order && n < OCT_PLAN_WAVE; (*next)++) {
-    guint i = order[*next].layout;
-    oct_plan_layout *l = layout_at(race, i);
-    if (is_in_the_race(race, l, bar))
-      wave[n++] = (oct_plan_job){.layout = i,
-                                 .guess = l->bound.rate_guess,
-                                 .least = least_rate(race, l, bar),
-                                 .widen = COARSE_WIDEN,
-                                 .change = {.name = ""}};
-  }
-  return n;
-}
-
+/* What a search of the engine says of layout i, which has `times` the replicas of the layout that
+ * it was made for. */
 static void
-note_coarse(oct_plan_race *race, guint i, const json_t *found) {
+note_coarse(oct_plan_race *race, guint i, const json_t *found, double times) {
   oct_plan_layout *l = layout_at(race, i);
   json_t *at = json_object_get(found, "at");
-  race->coarse[i] = json_number_value(json_object_get(found, "rate"));
+  race->coarse[i] = json_number_value(json_object_get(found, "rate")) * times;
   race->coarse_at[i] = json_is_object(at) ? at : NULL;
   l->fate = OCT_PLAN_FATE_SIMULATED;
   if (!(race->coarse[i] > 0))
     l->why = g_strdup_printf("simulated, does not serve %.4g/s: looked no further",
-                             json_number_value(json_object_get(found, "too_high")));
+                             times * json_number_value(json_object_get(found, "too_high")));
+}
+
+/* Takes over what was found of the layout's engine under another number of replicas. FALSE:
+ * nothing, or a search that ended above a rate that is still of interest here. */
+static gboolean
+is_known(oct_plan_race *race, guint i, double least) {
+  const oct_plan_layout *l = layout_at(race, i);
+  const json_t *found = race->searches[l->engine];
+  if (found == NULL)
+    return FALSE;
+  const oct_plan_layout *made = layout_at(race, race->searched_as[l->engine]);
+  const double times = (double)l->run.n_replicas / made->run.n_replicas;
+  const double too_high = json_number_value(json_object_get(found, "too_high"));
+  if (!(json_number_value(json_object_get(found, "rate")) > 0) && least < too_high * times)
+    return FALSE;
+  note_coarse(race, i, found, times);
+  return TRUE;
+}
+
+static gboolean
+is_engine_in(const oct_plan_race *race, const oct_plan_job *wave, guint n, guint engine) {
+  for (guint k = 0; k < n; k++)
+    if (layout_at(race, wave[k].layout)->engine == engine)
+      return TRUE;
+  return FALSE;
+}
+
+#define HANDLED G_MAXUINT
+
+/* The next wave out of `order`, in which what has been dealt with is HANDLED. A layout whose engine
+ * is in the wave waits for what comes of that. */
+static guint
+pick_wave(oct_plan_race *race, ranked *order, guint n_order, oct_plan_job wave[OCT_PLAN_WAVE]) {
+  const double bar = bar_of(race);
+  guint n = 0;
+  for (guint at = 0; at < n_order && n < OCT_PLAN_WAVE; at++) {
+    const guint i = order[at].layout;
+    if (i == HANDLED)
+      continue;
+    oct_plan_layout *l = layout_at(race, i);
+    if (is_engine_in(race, wave, n, l->engine))
+      continue;
+    order[at].layout = HANDLED;
+    if (!is_in_the_race(race, l, bar))
+      continue;
+    const double least = least_rate(race, l, bar);
+    if (is_known(race, i, least))
+      continue;
+    wave[n++] = (oct_plan_job){.layout = i,
+                               .guess = l->bound.rate_guess,
+                               .least = least,
+                               .widen = COARSE_WIDEN,
+                               .change = {.name = ""}};
+  }
+  return n;
 }
 
 static gboolean
 race_coarse(oct_plan_race *race, GError **error) {
   g_autofree ranked *order = g_new0(ranked, race->layouts->len + 1);
-  guint n_order = 0, next = 0, n;
+  guint n_order = 0, n;
   for (guint i = 0; i < race->layouts->len; i++) {
     const oct_plan_layout *l = layout_at(race, i);
     if (l->fate != OCT_PLAN_FATE_ILLEGAL && l->fate != OCT_PLAN_FATE_BOUNDED)
@@ -150,12 +197,16 @@ race_coarse(oct_plan_race *race, GError **error) {
   }
   qsort(order, n_order, sizeof *order, by_score);
   oct_plan_job wave[OCT_PLAN_WAVE];
-  while ((n = pick_wave(race, order, n_order, &next, wave)) > 0) {
+  while ((n = pick_wave(race, order, n_order, wave)) > 0) {
     json_t *found[OCT_PLAN_WAVE];
     if (!oct_plan_run_jobs(race, "coarse", wave, n, found, error))
       return FALSE;
-    for (guint k = 0; k < n; k++)
-      note_coarse(race, wave[k].layout, found[k]);
+    for (guint k = 0; k < n; k++) {
+      const guint engine = layout_at(race, wave[k].layout)->engine;
+      race->searches[engine] = found[k];
+      race->searched_as[engine] = wave[k].layout;
+      note_coarse(race, wave[k].layout, found[k], 1);
+    }
   }
   return TRUE;
 }
@@ -165,12 +216,7 @@ race_coarse(oct_plan_race *race, GError **error) {
 static guint
 pick_finals(oct_plan_race *race, oct_plan_final finals[OCT_PLAN_FINALS]) {
   g_autofree ranked *order = g_new0(ranked, race->layouts->len + 1);
-  guint n_order = 0, n;
-  for (guint i = 0; i < race->layouts->len; i++)
-    if (race->coarse[i] > 0)
-      order[n_order++] =
-          (ranked){i, oct_plan_score(race->options, layout_at(race, i), race->coarse[i])};
-  qsort(order, n_order, sizeof *order, by_score);
+  guint n_order = rank_simulated(race, order), n;
   for (n = 0; n < n_order && n < OCT_PLAN_FINALS && isfinite(order[n].score); n++)
     finals[n] = (oct_plan_final){.layout = order[n].layout};
   return n;
@@ -234,10 +280,17 @@ run_finals(oct_plan_race *race, oct_plan_final *finals, guint n, GError **error)
     return FALSE;
   for (guint f = 0; f < n; f++) {
     oct_plan_layout *l = layout_at(race, finals[f].layout);
-    double rates[OCT_PLAN_SEEDS_MAX];
-    for (guint k = 0; k < seeds; k++)
+    double rates[OCT_PLAN_SEEDS_MAX], left = 0;
+    for (guint k = 0; k < seeds; k++) {
+      const json_t *high = json_object_get(finals[f].searches[k], "too_high");
       rates[k] = json_number_value(json_object_get(finals[f].searches[k], "rate"));
+      if (json_is_number(high))
+        left += (json_number_value(high) - rates[k]) / 2 / seeds;
+    }
+    /* Streams may agree on a rate to within what their searches have left open. */
     finals[f].rate = oct_plan_estimate_of(rates, seeds);
+    if (seeds > 1)
+      finals[f].rate.half = MAX(finals[f].rate.half, left);
     finals[f].score = oct_plan_score(race->options, l, finals[f].rate.mean);
     l->fate = OCT_PLAN_FATE_FINALIST;
   }
@@ -297,32 +350,62 @@ changed_guess(double rate, const oct_plan_change *change) {
   return change->output_scale > 0 ? rate / sqrt(change->output_scale) : rate;
 }
 
+static gboolean
+stands_for_others(const oct_plan_layout *l) {
+  return l->alone && l->run.n_replicas > 1;
+}
+
 /* The first finals again, coarse: what a change does to the coarse rate it does to the full one. */
 static gboolean
 run_changes(oct_plan_race *race, const oct_plan_final *finals, guint n, oct_plan_whatifs *out,
             GError **error) {
-  oct_plan_job jobs[OCT_PLAN_CHANGES_MAX * OCT_PLAN_CHANGED];
+  oct_plan_job jobs[OCT_PLAN_CHANGES_MAX * OCT_PLAN_CHANGED + 1];
   json_t *found[G_N_ELEMENTS(jobs)];
+  guint n_jobs = 0;
   out->n_layouts = MIN(n, OCT_PLAN_CHANGED);
   out->n = list_changes(race, out->changes);
+  const gboolean together = n > 0 && stands_for_others(layout_at(race, finals[0].layout));
+  if (together)
+    jobs[n_jobs++] = (oct_plan_job){.layout = finals[0].layout,
+                                    .together = TRUE,
+                                    .guess = finals[0].rate.mean,
+                                    .widen = CHANGE_WIDEN,
+                                    .change = {.name = ""}};
   for (guint c = 0; c < out->n; c++)
     for (guint f = 0; f < out->n_layouts; f++)
-      jobs[c * out->n_layouts + f] =
+      jobs[n_jobs++] =
           (oct_plan_job){.layout = finals[f].layout,
                          .guess = changed_guess(race->coarse[finals[f].layout], &out->changes[c]),
                          .widen = CHANGE_WIDEN,
                          .change = out->changes[c]};
-  if (!oct_plan_run_jobs(race, "what if", jobs, out->n * out->n_layouts, found, error))
+  if (!oct_plan_run_jobs(race, "what if", jobs, n_jobs, found, error))
     return FALSE;
+  if (together)
+    out->together = json_object_get(found[0], "at");
   for (guint c = 0; c < out->n; c++)
     for (guint f = 0; f < out->n_layouts; f++) {
-      double rate = json_number_value(json_object_get(found[c * out->n_layouts + f], "rate"));
+      const json_t *search = found[together + c * out->n_layouts + f];
+      double rate = json_number_value(json_object_get(search, "rate"));
       out->rates[c][f] = finals[f].rate.mean * rate / race->coarse[finals[f].layout];
     }
   return TRUE;
 }
 
 /* ---------------------------------------------------------------- the whole */
+
+/* The first layout whose replicas are the same engine, where one of them stands for all. */
+static guint
+engine_of(const oct_plan_race *race, guint i) {
+  const oct_plan_layout *l = layout_at(race, i);
+  for (guint k = 0; k < i && l->alone; k++) {
+    const oct_plan_layout *other = layout_at(race, k);
+    if (other->alone && other->variant == l->variant &&
+        memcmp(&other->run.engine.instance.parallel, &l->run.engine.instance.parallel,
+               sizeof(oct_parallel)) == 0) /* of 32-bit fields alone */
+      return k;
+  }
+  return i;
+}
 
 static gboolean
 make_layouts(oct_plan_race *race, GError **error) {
@@ -333,8 +416,12 @@ make_layouts(oct_plan_race *race, GError **error) {
       return FALSE;
   race->coarse = g_new0(double, race->layouts->len + 1);
   race->coarse_at = g_new0(json_t *, race->layouts->len + 1);
-  for (guint i = 0; i < race->layouts->len; i++)
+  race->searches = g_new0(json_t *, race->layouts->len + 1);
+  race->searched_as = g_new0(guint, race->layouts->len + 1);
+  for (guint i = 0; i < race->layouts->len; i++) {
     race->coarse[i] = NAN;
+    layout_at(race, i)->engine = engine_of(race, i);
+  }
   return TRUE;
 }
 
@@ -378,6 +465,8 @@ oct_plan_make(const oct_plan_options *options, GError **error) {
   json_decref(race.state);
   g_free(race.coarse);
   g_free(race.coarse_at);
+  g_free(race.searches);
+  g_free(race.searched_as);
   oct_plan_workload_clear(&race.workload);
   g_array_unref(race.layouts);
   return plan;

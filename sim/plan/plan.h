@@ -4,9 +4,9 @@
  *   1. Every layout of every variant of the knobs is built; what cannot be is illegal, with the
  *      reason. The roofline bounds the rest (bound.h).
  *   2. Coarse: in waves of OCT_PLAN_WAVE layouts, best estimate first, the highest rate under the
- *      objectives is bracketed on `coarse_requests` requests of the first seed. Between waves a
- *      layout is dropped that cannot reach the third best even at the roofline (bounded), or whose
- *      priced estimate is less than OCT_PLAN_OUTPACED of what it would take (outpaced).
+ *      objectives is bracketed on `coarse_requests` requests of an engine, first seed. Between
+ * waves a layout is dropped that cannot reach the third best even at the roofline (bounded), or
+ * whose priced estimate is less than OCT_PLAN_OUTPACED of what it would take (outpaced).
  *   3. Final: the best three on the full horizon, every seed a search of its own; the rate is the
  *      mean over seeds with Student's interval of 95 %.
  *   4. The best two again, coarse, with step costs, output lengths and prefix hits changed.
@@ -23,11 +23,12 @@
 #include "sim/plan/layout.h"
 #include "sim/replay/replay.h"
 
-#define OCT_PLAN_SCHEMA   "octet-plan-1"
-#define OCT_PLAN_WAVE     4
-#define OCT_PLAN_FINALS   3
-#define OCT_PLAN_SEEDS    5
-#define OCT_PLAN_OUTPACED 0.5
+#define OCT_PLAN_SCHEMA "octet-plan-1"
+#define OCT_PLAN_WAVE   4
+#define OCT_PLAN_FINALS 3
+#define OCT_PLAN_SEEDS  5
+/* Rates that were simulated were at most 1.3 times their estimate (doc/plan.md 3). */
+#define OCT_PLAN_OUTPACED 0.75
 /* A p99 that rests on fewer requests is said to. */
 #define OCT_PLAN_P99_REQUESTS 10000
 

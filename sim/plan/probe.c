@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "sim/plan/dealer.h"
 #include "sim/replay/measured-json.h"
 #include "sim/replay/report.h"
 
@@ -54,7 +55,7 @@ set_latency(json_t *out, const char *name, const oct_hist *hist, double percent)
 
 static json_t *
 answer(const oct_plan_probe *probe, const oct_replay_config *config, const oct_replay_result *r,
-       double rate, double seconds) {
+       double rate, double seconds, guint32 deal) {
   const oct_measured *m = &r->drive.measured;
   json_t *report = oct_replay_json(config, r);
   const double turned_away = (double)(m->requests - m->fates[OCT_FATE_ANSWERED]);
@@ -72,15 +73,19 @@ answer(const oct_plan_probe *probe, const oct_replay_config *config, const oct_r
                           seconds, "served", served, "undecided", undecided, "verdict",
                           cut ? "misses the SLO" : oct_verdict_name(m->verdict), "cut_short", cut,
                           "slo_met", slo_met, "measured", (json_int_t)m->requests);
-  static const char *const copied[][2] = {{"requests_per_s", "throughput.requests_per_s"},
-                                          {"output_tokens_per_s", "throughput.output_tokens_per_s"},
-                                          {"input_tokens_per_s", "throughput.input_tokens_per_s"},
-                                          {"unserved_share", "verdict.unserved_share"},
-                                          {"prefix_hit_share", "scheduler.prefix_hit_share"}};
+  const struct {
+    const char *name, *path;
+    double times;
+  } copied[] = {{"requests_per_s", "throughput.requests_per_s", deal},
+                {"output_tokens_per_s", "throughput.output_tokens_per_s", deal},
+                {"input_tokens_per_s", "throughput.input_tokens_per_s", deal},
+                {"unserved_share", "verdict.unserved_share", 1},
+                {"prefix_hit_share", "scheduler.prefix_hit_share", 1}};
   for (gsize i = 0; i < G_N_ELEMENTS(copied); i++) {
-    const json_t *value = oct_report_at(report, copied[i][1]);
-    json_object_set_new(out, copied[i][0], value != NULL ? json_deep_copy(value) : json_null());
+    const double value = oct_report_number(report, copied[i].path);
+    json_object_set_new(out, copied[i].name, oct_json_real(value * copied[i].times));
   }
+  json_object_set_new(out, "simulated", json_integer((json_int_t)config->setup.n_replicas));
   set_latency(out, "ttft_p50_s", m->latency[OCT_LATENCY_TTFT], 50);
   set_latency(out, "ttft_p99_s", m->latency[OCT_LATENCY_TTFT], 99);
   set_latency(out, "tpot_p50_s", m->latency[OCT_LATENCY_TPOT], 50);
@@ -92,25 +97,46 @@ answer(const oct_plan_probe *probe, const oct_replay_config *config, const oct_r
   return out;
 }
 
+static oct_plan_dealer *
+make_dealer(const oct_plan_probe *probe, guint32 n, double dealt) {
+  const double requests = dealt * probe->requests_per_start;
+  if (probe->config->setup.router == OCT_ROUTE_ROUND_ROBIN)
+    return oct_plan_dealer_new(n, 0, 0);
+  return oct_plan_dealer_new(n, probe->alone->prompt_token_s,
+                             oct_plan_pace_token_s(probe->alone, probe->workload, requests));
+}
+
 json_t *
 oct_plan_probe_run(const oct_plan_probe *probe, double rate, double stretch, GError **error) {
   oct_replay_config config = *probe->config;
-  oct_trace_options trace;
+  const guint32 deal = probe->alone != NULL ? config.setup.n_replicas : 1;
+  const double dealt = rate / deal; /* session starts per second of those that are simulated */
   double starts = (double)probe->requests * stretch / probe->requests_per_start;
-  double seconds = probe->requests > 0 ? starts / rate : probe->seconds * stretch;
+  double seconds = probe->requests > 0 ? starts / dealt : probe->seconds * stretch;
+  g_autoptr(oct_plan_dealer) dealer = NULL;
+  if (deal > 1) {
+    dealer = make_dealer(probe, deal, dealt);
+    config.rows.deal = oct_plan_dealer_deal;
+    config.rows.deal_user = dealer;
+    config.setup.n_replicas = 1;
+    config.setup.router = OCT_ROUTE_LEAST_LOADED;
+  }
+  oct_trace_options trace;
   if (config.rows.trace != NULL)
     trace = *config.rows.trace;
   else
     oct_trace_options_init(&trace);
+  if (trace.limit == 0)
+    trace.limit = G_MAXUINT64; /* a generator is asked for an end: kept_max is it */
+  config.setup.unchecked = TRUE;
   config.rows.rate = rate;
   config.rows.mode = OCT_RATE_COMPRESS;
-  config.rows.trace = &trace;
   config.warmup_ns = (oct_time)(seconds * OCT_PLAN_WARMUP_SHARE * 1e9);
   config.duration_ns = (oct_time)(seconds * 1e9);
-  guint64 rows_max =
-      (guint64)ceil(seconds * rate * probe->requests_per_start * ROWS_ALLOWED) + ROWS_MORE;
-  rows_max = trace.limit > 0 ? MIN(trace.limit, rows_max) : rows_max;
-  trace.limit = rows_max;
+  const guint64 rows_max =
+      (guint64)ceil(seconds * dealt * probe->requests_per_start * ROWS_ALLOWED) + ROWS_MORE;
+  config.rows.kept_max = rows_max;
+  config.rows.trace = &trace;
   config.requests_path = config.timeline_path = config.log_path = NULL;
   watch w = {.slo = &config.slo, .from_ns = config.warmup_ns, .rows_max = rows_max};
   config.user = &w;
@@ -120,7 +146,7 @@ oct_plan_probe_run(const oct_plan_probe *probe, double rate, double stretch, GEr
   oct_replay_result result;
   if (!oct_replay_run(&config, &result, error))
     return NULL;
-  json_t *out = answer(probe, &config, &result, rate, seconds);
+  json_t *out = answer(probe, &config, &result, rate, seconds, deal);
   oct_replay_result_clear(&result);
   return out;
 }

@@ -13,6 +13,7 @@
 #ifndef OCT_SIM_PLAN_PROBE_H
 #define OCT_SIM_PLAN_PROBE_H
 
+#include "sim/plan/bound.h"
 #include "sim/replay/replay.h"
 
 /* The window begins after this share of the horizon. */
@@ -23,14 +24,20 @@ typedef struct oct_plan_probe {
   double requests_per_start;
   double seconds;   /* horizon: load that arrives in so long is judged */
   guint64 requests; /* the horizon in requests instead, whatever the rate; 0 = `seconds` */
+  /* Replicas share nothing and are alike: one of them is simulated, with the sessions that the
+   * router would send it by these estimates (dealer.h), and `requests` are its own. NULL: all of
+   * them behind the router. */
+  const oct_plan_pace *alone;
+  const oct_plan_workload *workload; /* with `alone` */
   gboolean strict;
   gboolean no_abort; /* run to the end in any case */
 } oct_plan_probe;
 
-/* Runs it in this process: one with simgrid per process. {"rate", "seconds", "served", "undecided",
+/* Runs it in this process: one with simgrid per process. Rates and tokens are of all replicas,
+ * "measured" of those that were simulated. {"rate", "seconds", "served", "undecided",
  * "verdict", "cut_short", "slo_met", "measured", "requests_per_s", "output_tokens_per_s",
  * "input_tokens_per_s", "ttft_p99_s", "ttft_p50_s", "tpot_p99_s", "tpot_p50_s", "unserved_share",
- * "prefix_hit_share", "warmup_short"}; owned. NULL with *error. */
+ * "prefix_hit_share", "warmup_short", "simulated" replicas}; owned. NULL with *error. */
 json_t *oct_plan_probe_run(const oct_plan_probe *probe, double rate, double stretch,
                            GError **error) G_GNUC_WARN_UNUSED_RESULT;
 

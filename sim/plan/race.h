@@ -19,6 +19,8 @@ typedef struct oct_plan_job {
   guint seed;   /* 0 … seeds - 1 */
   gboolean full;
   gboolean healthy; /* the layout itself, also where others run what is left after a loss */
+  /* No search: one coarse run at `guess` with all replicas behind the router. */
+  gboolean together;
   double guess, least, widen; /* as in oct_plan_search_options */
   oct_plan_change change;
 } oct_plan_job;
@@ -30,8 +32,12 @@ typedef struct oct_plan_race {
   GArray *layouts;    /* oct_plan_layout */
   double *coarse;     /* [layouts]: rate of the coarse search, NAN = none; owned */
   json_t **coarse_at; /* [layouts]: its probe, borrowed from the state; NULL = none */
-  json_t *state;      /* {"key": …, "done": {job: search}} */
-  guint64 probes;     /* runs that the searches took */
+  /* [layouts]: the coarse search of an engine, under its first layout (oct_plan_layout.engine),
+   * borrowed from the state, and as which layout it was made; owned arrays. */
+  json_t **searches;
+  guint *searched_as;
+  json_t *state;  /* {"key": …, "done": {job: search}} */
+  guint64 probes; /* runs that the searches took */
 } oct_plan_race;
 
 /* Runs the jobs, those that the state has not got, and sets results[n] (borrowed from the state).

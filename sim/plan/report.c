@@ -119,9 +119,11 @@ print_method(FILE *out, const json_t *plan) {
                   oct_report_count(oct_report_number(m, names[2]) + oct_report_number(m, names[3])),
                   oct_report_count(oct_report_number(m, names[3])), oct_report_count(illegal));
   oct_report_print_wrapped(out, "layouts", text->str);
-  g_string_printf(text, "%s runs; coarse: %s requests, one stream; final: ",
-                  oct_report_count(oct_report_number(m, "runs")),
-                  oct_report_count(oct_report_number(m, "coarse_requests")));
+  g_string_printf(
+      text,
+      "%s runs; coarse: %s requests of an engine or five residence times, one stream; final: ",
+      oct_report_count(oct_report_number(m, "runs")),
+      oct_report_count(oct_report_number(m, "coarse_requests")));
   if (oct_report_at(m, "full_seconds") != NULL)
     g_string_append_printf(text, "%s of load, ",
                            oct_report_seconds(oct_report_number(m, "full_seconds")));
@@ -171,6 +173,26 @@ print_finals(FILE *out, const json_t *finals, gboolean priced) {
     if (text->len > 0)
       oct_report_print_wrapped(out, "note", text->str);
   }
+}
+
+/* What one replica that stood for all says of the router. */
+static void
+print_together(FILE *out, const json_t *plan) {
+  const json_t *best = json_array_get(json_object_get(plan, "finals"), 0);
+  const json_t *at = oct_report_at(plan, "what_if.together");
+  if (at == NULL)
+    return;
+  g_autofree char *text = g_strdup_printf(
+      "one of the %s replicas stood for all, with what a router to the least loaded would send it "
+      "by "
+      "estimate. All of them behind that router at the first one's rate (%s requests measured, "
+      "coarse): %s, TTFT p99 %s, TPOT p99 %s",
+      oct_report_count(oct_report_number(best, "replicas")),
+      oct_report_count(oct_report_number(at, "measured")),
+      json_is_true(json_object_get(at, "served")) ? "served" : "NOT served",
+      oct_report_seconds(oct_report_number(at, "ttft_p99_s")),
+      oct_report_seconds(oct_report_number(at, "tpot_p99_s")));
+  oct_report_print_wrapped(out, "router", text);
 }
 
 static void
@@ -287,11 +309,14 @@ oct_plan_print(FILE *out, const json_t *plan, gboolean all) {
   }
   print_finals(out, finals, oct_report_at(best, "price_per_million_tokens") != NULL);
   print_loss(out, finals);
+  print_together(out, plan);
   print_whatifs(out, plan);
   print_front(out, json_object_get(plan, "pareto"));
   print_layouts(out, json_object_get(plan, "layouts"), all);
   fprintf(out, "\nrecommended on %s: %s\n", text_at(best, "node"), text_at(best, "label"));
   print_command(out, text_at(plan, "serve"));
+  if (oct_report_at(plan, "serve_needs") != NULL)
+    oct_report_print_wrapped(out, "  needs", text_at(plan, "serve_needs"));
   double nodes = oct_report_number(best, "nodes");
   double replicas = oct_report_number(best, "replicas");
   if (replicas > 1 || nodes > 1)

@@ -223,6 +223,11 @@ oct_report_print_verdict(FILE *out, const json_t *r) {
   else if (is_true(r, "window.extended"))
     g_string_append(text, ": all was sent within one residence time, too soon to tell whether the "
                           "load is served; more requests tell, in a replay --find-capacity too");
+  const double measured = oct_report_number(r, "requests.measured");
+  const double answered = oct_report_number(r, "requests.answered");
+  if (measured > answered)
+    g_string_append_printf(text, "; %s of the requests were refused or failed",
+                           oct_report_share((measured - answered) / measured));
   oct_report_print_wrapped(out, "verdict", text->str);
   g_autofree char *window = g_strdup_printf(
       "%s to %s (warm-up: %s); mean residence %s; load until %s",

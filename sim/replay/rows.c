@@ -37,6 +37,11 @@ struct oct_rows {
   GArray *heap; /* compress: held, the earliest on top */
   oct_trace_request *given;
   gint64 read_ns; /* compress: arrival of the last row read */
+  gboolean (*deal)(void *user, const oct_trace_request *start);
+  void *deal_user;
+  guint64 n_kept, kept_max;
+  GHashTable *dealt; /* sessions that were kept, as gint64 */
+  gboolean last_dealt;
   const oct_warp *warp;
   gint64 least_shift_ns; /* warped: the least that a session's start has been moved by */
   gboolean ended;
@@ -175,6 +180,11 @@ oct_rows_open(const oct_rows_options *options, GError **error) {
     oct_trace_options_init(&rows->trace_options);
   rows->output_scale = options->output_scale;
   rows->prefix_share = options->prefix_share;
+  rows->deal = options->deal;
+  rows->deal_user = options->deal_user;
+  rows->kept_max = options->kept_max;
+  if (rows->deal != NULL)
+    rows->dealt = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);
   rows->warp = options->warp;
   if (!set_up(rows, options, error))
     return NULL;
@@ -194,6 +204,7 @@ oct_rows_free(oct_rows *rows) {
   for (guint i = 0; i < rows->heap->len; i++)
     oct_trace_request_free(g_array_index(rows->heap, held, i).row);
   g_array_unref(rows->heap);
+  g_clear_pointer(&rows->dealt, g_hash_table_unref);
   g_free(rows->path);
   g_free(rows);
 }
@@ -405,10 +416,29 @@ scaled_tokens(guint32 tokens, double scale) {
   return (guint32)CLAMP(floor(tokens * scale + 0.5), 1, G_MAXINT32);
 }
 
+/* Whether the row's session is kept. */
+static gboolean
+is_dealt(oct_rows *rows, const oct_trace_request *row) {
+  gint64 session = (gint64)row->session;
+  if (row->parent == 0) {
+    rows->last_dealt = rows->deal(rows->deal_user, row);
+    if (rows->last_dealt && session > 0)
+      g_hash_table_add(rows->dealt, g_memdup2(&session, sizeof session));
+  } else if (session > 0) {
+    return g_hash_table_contains(rows->dealt, &session);
+  }
+  return rows->last_dealt; /* without a session's name a turn stands behind its start */
+}
+
 gboolean
 oct_rows_next(oct_rows *rows, oct_trace_request *out, guint64 *salt, GError **error) {
-  if (!next_timed(rows, out, salt, error))
+  if (rows->kept_max > 0 && rows->n_kept == rows->kept_max)
     return FALSE;
+  do {
+    if (!next_timed(rows, out, salt, error))
+      return FALSE;
+  } while (rows->deal != NULL && !is_dealt(rows, out));
+  rows->n_kept++;
   if (rows->output_scale > 0) {
     out->output_tokens = scaled_tokens(out->output_tokens, rows->output_scale);
     if (out->max_tokens > 0)

@@ -36,6 +36,11 @@ typedef struct oct_rows_options {
   /* What-ifs. Output tokens are multiplied (at least one stays; a stated max_tokens grows with
    * them); only the first share of each row's prefix ids is kept. 0 = as they are. */
   double output_scale, prefix_share;
+  /* Which sessions are kept, with all their turns: asked of each session start after any rescaling,
+   * in order. NULL = all. */
+  gboolean (*deal)(void *user, const oct_trace_request *start);
+  void *deal_user;
+  guint64 kept_max; /* ends after so many rows; 0 = with the trace */
   /* Another pace over time, of session starts after any rescaling; borrowed. NULL = none. Not with
    * superposed copies. */
   const oct_warp *warp;

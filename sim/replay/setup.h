@@ -73,6 +73,9 @@ typedef struct oct_setup_options {
   oct_dtype weight_type, expert_type;
   gboolean whole_norms; /* as in oct_cost_options: a shape that the model's spec cannot say */
   gboolean exact;       /* every step through the solver */
+  /* The backend does not check that the engine keeps its pages apart
+   * (oct_shadow_options.track_pages): for many runs of what others run checked. */
+  gboolean unchecked;
   guint64 seed;
 } oct_setup_options;
 

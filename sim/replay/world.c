@@ -14,8 +14,9 @@
 
 /* Tokens of a trace are not known, so drafts are accepted by chance. */
 static void
-set_acceptance(const oct_setup *setup, oct_shadow_options *shadow) {
+set_shadow(const oct_setup *setup, oct_shadow_options *shadow) {
   const oct_speculative *s = &setup->speculative;
+  shadow->track_pages = !setup->options.unchecked || setup->options.n_prefill > 0;
   shadow->n_accept_at = s->n_acceptance;
   memcpy(shadow->accept_at, s->acceptance, s->n_acceptance * sizeof *s->acceptance);
 }
@@ -26,7 +27,7 @@ mock_world(const oct_setup *setup, GError **error) {
   oct_mock_options_default(&options);
   options.shadow.seed = setup->options.seed;
   options.trust_records = TRUE;
-  set_acceptance(setup, &options.shadow);
+  set_shadow(setup, &options.shadow);
   if (setup->profile != NULL)
     options.host_ns = setup->profile->engine.step_host_ns;
   return oct_mock_world_new(&options, error);
@@ -38,7 +39,7 @@ simgrid_world(const oct_setup *setup, GError **error) {
   oct_simgrid_options options = OCT_SIMGRID_OPTIONS_DEFAULT;
   oct_shadow_options shadow;
   oct_shadow_options_default(&shadow);
-  set_acceptance(setup, &shadow);
+  set_shadow(setup, &shadow);
   options.shadow = &shadow;
   options.profile = setup->profile;
   options.seed = setup->options.seed;

@@ -276,7 +276,11 @@ read_log(reading *r, GError **error) {
     fine = (gsize)n <= LINE_BYTES_MAX ? take_line(r, text, (gsize)n, error)
                                       : bad_line(r, "longer than 64 MiB", error);
   }
-  if (fine && r->line == 0)
+  if (fine && ferror(file)) {
+    g_set_error(error, OCT_VALIDATE_ERROR, OCT_VALIDATE_ERROR_DATA, "%s: %s", r->validation->log,
+                g_strerror(errno));
+    fine = FALSE;
+  } else if (fine && r->line == 0)
     fine = bad_line(r, "an empty file", error);
   free(text);
   fclose(file);

@@ -62,8 +62,8 @@ assert_equal(json_t *a, json_t *b) {
 /* The whole report, not the log alone, is the same when every step is stepped. */
 static void
 test_forward(gconstpointer data) {
-  oct_replay_config configs[3];
-  json_t *reports[3];
+  oct_replay_config configs[4];
+  json_t *reports[4];
   const char *node = data;
 #ifndef HAVE_SIMGRID
   if (node != NULL) {
@@ -71,15 +71,17 @@ test_forward(gconstpointer data) {
     return;
   }
 #endif
-  for (int i = 0; i < 3; i++)
+  for (int i = 0; i < 4; i++)
     config_for(&configs[i], "gen:chat-150,rate=6,requests=1500", "llama-3.1-8b", node);
   configs[1].setup.engine.no_forward = TRUE;
-  run_all(configs, 3, reports);
+  configs[3].setup.unchecked = TRUE;
+  run_all(configs, 4, reports);
   g_assert_cmpfloat(oct_report_number(reports[0], "run.forwarded_steps"), >, 1000);
   g_assert_cmpfloat(oct_report_number(reports[1], "run.forwarded_steps"), ==, 0);
   assert_equal(reports[0], reports[1]);
   assert_equal(reports[0], reports[2]); /* and once more, the same */
-  for (int i = 0; i < 3; i++)
+  assert_equal(reports[0], reports[3]); /* whether pages are watched or not */
+  for (int i = 0; i < 4; i++)
     json_decref(reports[i]);
 }
 

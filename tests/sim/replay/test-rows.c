@@ -184,6 +184,39 @@ test_refuses(void) {
   refused("/nonexistent/x.jsonl", 5, "/nonexistent/x.jsonl");
 }
 
+static gboolean
+keeps_thirds(void *user, const oct_trace_request *start) {
+  guint *n = user;
+  g_assert_cmpuint(start->parent, ==, 0);
+  return (*n)++ % 3 == 1;
+}
+
+/* Sessions are kept or left out whole, and the rows that are kept can be counted. */
+static void
+test_deal(void) {
+  g_autoptr(GError) error = NULL;
+  g_autofree char *path = sessions_trace();
+  guint asked = 0;
+  oct_rows_options o = {.path = path, .rate = 2, .deal = keeps_thirds, .deal_user = &asked};
+  g_autoptr(GArray) some = read_all(&o, &error);
+  g_assert_no_error(error);
+  g_assert_cmpuint(asked, ==, 100);
+  guint starts = 0, turns = 0;
+  for (guint i = 0; i < some->len; i++) {
+    starts += at(some, i)->parent == 0;
+    turns += at(some, i)->parent > 0;
+    g_assert_cmpuint(at(some, i)->session % 3, ==, 2); /* the second, the fifth … start */
+  }
+  g_assert_cmpuint(starts, ==, 33);
+  g_assert_cmpuint(turns, >, 0); /* those of session 11 */
+  o.kept_max = 5;
+  asked = 0;
+  g_autoptr(GArray) few = read_all(&o, &error);
+  g_assert_no_error(error);
+  g_assert_cmpuint(few->len, ==, 5);
+  g_assert_cmpuint(at(few, 4)->index, ==, at(some, 4)->index);
+}
+
 int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
@@ -193,6 +226,7 @@ main(int argc, char **argv) {
                   test_compress);
   g_test_add_func("/replay/rows/a-generator-keeps-its-requests-at-any-rate", test_generator);
   g_test_add_func("/replay/rows/superpose-lays-copies-on-top-of-each-other", test_superpose);
+  g_test_add_func("/replay/rows/sessions-are-dealt-out-whole", test_deal);
   g_test_add_func("/replay/rows/the-own-rate-is-that-of-session-starts", test_own_rate);
   g_test_add_func("/replay/rows/refuses-a-rate-that-means-nothing", test_refuses);
   int status = g_test_run();
