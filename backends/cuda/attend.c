@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "backends/cuda/forward-internal.h"
+#include "kernels/cuda/kda.h"
 
 #define GATHER_MAX 16384 /* positions of a context that is gathered at most */
 

@@ -96,6 +96,9 @@ double bench_experts(bench *b, uint32_t n, uint32_t n_experts, uint32_t top_k, u
  * combining; n tokens, uniform choices. *distinct: experts chosen. */
 double bench_expert_block(bench *b, uint32_t n, uint32_t n_experts, uint32_t top_k, uint32_t hidden,
                           uint32_t inner, oct_cuda_format format, uint32_t *distinct);
+/* Delta attention of n sequences of `each` tokens; chunks: many tokens at once, where there is such
+ * a kernel. For one token each, the copy of their states is timed and printed too. */
+double bench_delta_tokens(bench *b, uint32_t heads, uint32_t n, uint32_t each, bool chunks);
 double bench_norm(bench *b, uint32_t n, uint32_t width);
 double bench_glu(bench *b, uint32_t n, uint32_t inner);
 double bench_rope(bench *b, uint32_t n, uint32_t heads, uint32_t kv_heads, uint32_t width);
@@ -122,6 +125,7 @@ void bench_group_close(void);
 /* The benchmarks, each of a family. */
 void bench_attention(bench *b);
 void bench_matmul(bench *b);
+void bench_delta(bench *b);
 void bench_small(bench *b);
 void bench_step(bench *b);
 void bench_collectives(bench *b);

@@ -1,5 +1,5 @@
-/* bench-cuda [--csv FILE] [--family attention|matmul|small|step|collectives] [--only TEXT]: the
- * kernels' times on this machine's first GPU, and of sums over all of them. */
+/* bench-cuda [--csv FILE] [--family attention|delta|matmul|small|step|collectives] [--only TEXT]:
+ * the kernels' times on this machine's first GPU, and of sums over all of them. */
 #include "kernels/bench/bench.h"
 
 #include <stdlib.h>
@@ -9,6 +9,7 @@ static const struct {
   const char *name;
   void (*run)(bench *b);
 } families[] = {{"attention", bench_attention},
+                {"delta", bench_delta},
                 {"matmul", bench_matmul},
                 {"small", bench_small},
                 {"step", bench_step},

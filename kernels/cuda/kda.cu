@@ -1,11 +1,7 @@
-/* Kimi delta attention: tokens of a sequence one after another into a state that stays in shared
- * memory meanwhile. A block per sequence and head. */
-#include "kernels/cuda/common.cuh"
-
-OCT_DEVICE float
-softplus(float x) {
-  return x > 20 ? x : log1pf(expf(x));
-}
+/* Kimi delta attention: which kernel takes which sequences, and the recurrent one for any width:
+ * tokens of a sequence one after another into a state that stays in shared memory meanwhile. A
+ * block per sequence and head. */
+#include "kernels/cuda/kda-chunk.cuh"
 
 struct kda_room {
   float *q, *k, *v, *decay, *reduce; /* [width] each; reduce [32] */
@@ -65,14 +61,12 @@ take_token(const oct_cuda_kda &a, const kda_room &room, C *conv, float *state, u
     float z = kda.dt_bias[c];
     if (a.z != NULL)
       z += to_float(((const T *)a.z)[token * a.z_stride + c]);
-    float rate = expf(kda.a_log[head]);
-    room.decay[i] =
-        expf(kda.decay_bound == 0 ? -rate * softplus(z) : kda.decay_bound * sigmoidf(rate * z));
+    room.decay[i] = expf(kda_log_decay(kda, expf(kda.a_log[head]), z));
   }
   float q_squares = block_sum(q * q, room.reduce), k_squares = block_sum(k * k, room.reduce);
   if (i < width) {
-    room.q[i] = q * (rsqrtf((float)width) / sqrtf(q_squares + 1e-6f));
-    room.k[i] = k / sqrtf(k_squares + 1e-6f);
+    room.q[i] = q * (rsqrtf((float)width) / sqrtf(q_squares + KDA_NORM_EPS));
+    room.k[i] = k / sqrtf(k_squares + KDA_NORM_EPS);
   }
   __syncthreads();
   float beta = sigmoidf(to_float(((const T *)a.beta)[token * a.beta_stride + head]));
@@ -83,18 +77,18 @@ take_token(const oct_cuda_kda &a, const kda_room &room, C *conv, float *state, u
 
 template <typename T, typename C>
 static __global__ void
-kda_run(oct_cuda_kda a, oct_cuda_batch b) {
+kda_recurrent(oct_cuda_kda a, oct_cuda_batch b, uint32_t first_seq) {
   extern __shared__ float shared[];
   admit_successor();
   await_predecessors();
-  uint32_t seq = blockIdx.y, head = blockIdx.x, width = a.kda.width;
+  uint32_t seq = first_seq + blockIdx.y, head = blockIdx.x, width = a.kda.width;
   uint32_t first = b.seq_first[seq], end = b.seq_first[seq + 1];
   if (first >= end)
     return;
   kda_room room = {shared, shared + width, shared + 2 * width, shared + 3 * width,
                    shared + 4 * width};
   float *state = shared + 4 * width + 32;
-  uint32_t slot = a.state_of[(size_t)b.seq_slot[seq] * a.state_of_stride];
+  size_t slot = kda_slot(a, b, seq);
   float *home = a.states + slot * a.state_stride + (size_t)head * width * width;
   C *conv = (C *)a.conv + slot * a.conv_stride;
   size_t channels = (size_t)a.kda.n_heads * width;
@@ -113,22 +107,115 @@ kda_run(oct_cuda_kda a, oct_cuda_batch b) {
 
 template <typename T>
 static int
-launch_kda(const oct_cuda_queue *queue, const oct_cuda_kda *call) {
+launch_recurrent(const oct_cuda_queue *queue, const oct_cuda_kda *call, uint32_t first_seq) {
   uint32_t width = call->kda.width, threads = round_up(width, 32);
-  dim3 grid(call->kda.n_heads, call->batch->n_seqs);
+  dim3 grid(call->kda.n_heads, call->batch->n_seqs - first_seq), block(threads);
   size_t shared = (4 * (size_t)width + 32 + (size_t)width * width) * sizeof(float);
   if (call->conv_type == OCT_CUDA_F32)
-    return launch_large(queue, kda_run<T, float>, grid, dim3(threads), shared, *call, *call->batch);
+    return launch_large(queue, kda_recurrent<T, float>, grid, block, shared, *call, *call->batch,
+                        first_seq);
   if (call->conv_type == OCT_CUDA_BF16)
-    return launch_large(queue, kda_run<T, bf16>, grid, dim3(threads), shared, *call, *call->batch);
+    return launch_large(queue, kda_recurrent<T, bf16>, grid, block, shared, *call, *call->batch,
+                        first_seq);
   return OCT_CUDA_UNSUPPORTED;
+}
+
+/* The outputs of sequences from first_seq on get their norm and gate. */
+static int
+norm_outputs(const oct_cuda_queue *queue, const oct_cuda_kda *call, uint32_t first_seq) {
+  const oct_cuda_gated_norm norm = {.type = call->type,
+                                    .n = call->batch->n_tokens,
+                                    .heads = call->kda.n_heads,
+                                    .width = call->kda.width,
+                                    .first =
+                                        first_seq > 0 ? call->batch->seq_first + first_seq : NULL,
+                                    .x = call->out,
+                                    .gate = call->gate,
+                                    .weight = call->norm,
+                                    .x_stride = call->out_stride,
+                                    .gate_stride = call->gate_stride,
+                                    .eps = call->norm_eps,
+                                    .out = call->out,
+                                    .out_stride = call->out_stride};
+  return oct_cuda_gated_rms_norm(queue, &norm);
+}
+
+/* States and weights come by 16 bytes, gates and outputs by four elements. */
+static bool
+can_be_fast(const oct_cuda_queue *queue, const oct_cuda_kda *call) {
+  return call->kda.width == KDA_WIDTH && call->kda.taps == KDA_TAPS && queue->capability >= 90 &&
+         (call->state_stride | call->gate_stride | call->out_stride) % 4 == 0;
+}
+
+/* Of all heads of a chunk. */
+static size_t
+chunk_bytes(const oct_cuda_kda *call) {
+  size_t record = call->type == OCT_CUDA_BF16 ? sizeof(chunk_record<parts_of<bf16>>)
+                                              : sizeof(chunk_record<parts_of<float>>);
+  return call->kda.n_heads * record;
+}
+
+/* Chunks of a pass by which records keep to the limit of a workspace, of `all` at most. */
+static uint32_t
+chunks_of_pass(const oct_cuda_kda *call, size_t bytes, uint32_t all) {
+  size_t n = bytes / chunk_bytes(call);
+  return n < all ? (uint32_t)n : all;
+}
+
+/* Numbers that chunks of sequences behind the decodes may have. */
+static uint32_t
+chunk_numbers(const oct_cuda_kda *call) {
+  const oct_cuda_batch *b = call->batch;
+  return b->n_tokens / CHUNK + b->n_seqs - call->n_decode;
+}
+
+size_t
+oct_cuda_kda_workspace(const oct_cuda_queue *queue, const oct_cuda_kda *call) {
+  if (!can_be_fast(queue, call) || call->n_decode >= call->batch->n_seqs)
+    return 0;
+  uint32_t n = chunks_of_pass(call, OCT_CUDA_KDA_WORKSPACE, chunk_numbers(call));
+  return (n > 0 ? n : 1) * chunk_bytes(call);
+}
+
+/* Rows come by pairs of elements. */
+static bool
+can_chunk(const oct_cuda_kda *call) {
+  size_t strides = call->q_stride | call->k_stride | call->v_stride | call->z_stride |
+                   call->out_stride | call->conv_stride;
+  return call->workspace != NULL && strides % 2 == 0 &&
+         chunks_of_pass(call, call->workspace_bytes, 1) > 0;
+}
+
+static int
+run_chunks(const oct_cuda_queue *queue, const oct_cuda_kda *call, uint32_t first_seq) {
+  uint32_t all = chunk_numbers(call), step = chunks_of_pass(call, call->workspace_bytes, all);
+  int error = OCT_CUDA_OK;
+  for (uint32_t first = 0; first < all && error == OCT_CUDA_OK; first += step) {
+    chunk_pass pass = {first_seq, first, first + step < all ? first + step : all};
+    error = oct_kda_make_chunks(queue, call, &pass);
+    if (error == OCT_CUDA_OK)
+      error = oct_kda_take_chunks(queue, call, &pass);
+  }
+  return error;
 }
 
 int
 oct_cuda_kda_run(const oct_cuda_queue *queue, const oct_cuda_kda *call) {
-  if (call->batch->n_seqs == 0)
-    return OCT_CUDA_OK;
+  uint32_t n_seqs = call->batch->n_seqs, n_decode = 0;
+  bool fast = can_be_fast(queue, call);
+  int error = OCT_CUDA_OK;
   if (call->kda.width > 1024)
     return OCT_CUDA_UNSUPPORTED;
-  return OCT_BY_TYPE(call->type, T, launch_kda<T>(queue, call));
+  if (fast)
+    n_decode = call->n_decode < n_seqs ? call->n_decode : n_seqs;
+  if (n_decode > 0)
+    error = oct_kda_decode(queue, call);
+  if (error != OCT_CUDA_OK || n_decode == n_seqs)
+    return error;
+  error = fast && can_chunk(call)
+              ? run_chunks(queue, call, n_decode)
+              : OCT_BY_TYPE(call->type, T, launch_recurrent<T>(queue, call, n_decode));
+  if (error == OCT_CUDA_OK && call->norm != NULL)
+    error = norm_outputs(queue, call, n_decode);
+  return error;
 }

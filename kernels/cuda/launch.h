@@ -490,36 +490,14 @@ typedef struct oct_cuda_mla_expanded {
 } oct_cuda_mla_expanded;
 int oct_cuda_mla_attend_expanded(const oct_cuda_queue *queue, const oct_cuda_mla_expanded *call);
 
-/* ---------------------------------------------------------------- delta attention */
-
-/* oct_ref_kda() for a batch: every sequence's tokens into its state, in order; out[n_tokens, C]. A
- * sequence whose first token has position 0 starts from zeros. q, k, v, z are rows of C of `type`
- * (z NULL = zeros), beta of n_heads; kda's pointers are device float32. A state slot: recurrent
- * part float32 [heads, width, width] at states + slot * state_stride floats, convolution inputs
- * [3, taps - 1, C] of conv_type at conv + slot * conv_stride elements. state_of[slot of the
- * sequence * state_of_stride] is the state slot. width <= 256. */
-typedef struct oct_cuda_kda {
-  oct_cuda_type type, conv_type;
-  const oct_cuda_batch *batch;
-  oct_kda kda;
-  float *states;
-  size_t state_stride;
-  void *conv;
-  size_t conv_stride;
-  const uint32_t *state_of;
-  size_t state_of_stride;
-  const void *q, *k, *v, *z, *beta;
-  size_t q_stride, k_stride, v_stride, z_stride, beta_stride;
-  void *out;
-  size_t out_stride;
-} oct_cuda_kda;
-int oct_cuda_kda_run(const oct_cuda_queue *queue, const oct_cuda_kda *call);
+/* ---------------------------------------------------------------- gated norm of heads */
 
 /* out[i, h] = rms norm of x[i, h] (weight [width], eps) * sigmoid(gate[i, h]), per head; out may be
- * x. gate NULL: sigmoid of zero. */
+ * x. gate NULL: sigmoid of zero. first, when not NULL, is on the device: rows below it are left. */
 typedef struct oct_cuda_gated_norm {
   oct_cuda_type type;
   uint32_t n, heads, width;
+  const uint32_t *first;
   const void *x, *gate, *weight;
   size_t x_stride, gate_stride;
   float eps;

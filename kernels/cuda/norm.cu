@@ -114,6 +114,8 @@ gated_norm(oct_cuda_gated_norm a) {
   if (item >= a.n * a.heads)
     return;
   size_t row = item / a.heads, at = (size_t)(item % a.heads) * a.width;
+  if (a.first != NULL && row < *a.first)
+    return;
   const T *x = (const T *)a.x + row * a.x_stride + at;
   const T *gate = a.gate != NULL ? (const T *)a.gate + row * a.gate_stride + at : NULL;
   T *out = (T *)a.out + row * a.out_stride + at;

@@ -1,98 +1,341 @@
-/* Delta attention: prompts and decodes into states. */
+/* Delta attention: prompts and decodes into states, against the recurrence in plain C. */
+#include "kernels/cuda/kda.h"
 #include "tests/kernels/cuda/device.h"
 
+#include <math.h>
 #include <string.h>
 
-enum { HEADS = 3, TAPS = 4 };
+enum { HEADS = 3, TAPS = 4, SEQS_MAX = 80 };
+
+/* What is compared, over the calls of a rig. */
+typedef struct kda_case {
+  oct_cuda_type type;
+  guint32 width;
+  float bound, shift;       /* shift: of dt_bias, towards long (< 0) or short memory */
+  gboolean decodes, chunks; /* the kernels that must run, if the width has them */
+  gboolean normed, plain;   /* plain: neither gate nor z */
+  double limit, state_limit;
+  float rate;     /* of a_log, likewise: large = steep decays */
+  guint32 passes; /* the workspace is a part of what it could be; 0: there is none */
+} kda_case;
+
+/* A layer's weights and states, here and on the device; the twin's states are float32 all through.
+ */
+typedef struct rig {
+  const kda_case *c;
+  oct_cuda_queue queue;
+  oct_cuda_launches launches;
+  gsize channels, recurrent, inputs; /* elements of a slot's parts */
+  guint32 n_states, *order;          /* order[s]: the state slot of sequence s */
+  oct_kda twin;
+  oct_cuda_kda call;
+  float *weights, *norm, *states;
+} rig;
 
 static void
-check(const oct_cuda_queue *queue, oct_cuda_type type, guint32 width, float bound, double limit) {
-  static const device_seq seqs[] = {{1, 5}, {20, 0}, {1, 0}, {7, 12}};
-  g_autoptr(device_batch) b = device_batch_new(queue, seqs, G_N_ELEMENTS(seqs), 2, 1);
-  gsize n = b->batch.n_tokens, c = (gsize)HEADS * width, size = n * c, states = b->n_slots + 2;
-  g_autofree float *q = data_normal(size, 1), *k = data_normal(size, 1);
-  g_autofree float *v = data_normal(size, 1), *z = data_normal(size, 1);
-  g_autofree float *beta = data_normal(n * HEADS, 1), *taps = data_normal(3 * c * TAPS, 0.5);
-  g_autofree float *rates = data_normal(HEADS, 0.5), *dt = data_normal(c, 0.5);
-  gsize recurrent = c * width, inputs = 3 * (TAPS - 1) * c;
-  g_autofree float *s = data_normal(states * recurrent, 0.3);
-  g_autofree float *conv = data_normal(states * inputs, 1);
-  g_autofree guint32 *state_of = data_pages(b->n_slots, (guint32)states);
-  float *d_taps = device_put(OCT_CUDA_F32, taps, 3 * c * TAPS);
-  oct_cuda_kda call = {.type = type,
-                       .conv_type = type,
-                       .batch = &b->batch,
-                       .kda = {.n_heads = HEADS,
-                               .width = width,
-                               .taps = TAPS,
-                               .q_conv = d_taps,
-                               .k_conv = d_taps + c * TAPS,
-                               .v_conv = d_taps + 2 * c * TAPS,
-                               .a_log = device_put(OCT_CUDA_F32, rates, HEADS),
-                               .dt_bias = device_put(OCT_CUDA_F32, dt, c),
-                               .decay_bound = bound},
-                       .states = device_put(OCT_CUDA_F32, s, states * recurrent),
-                       .state_stride = recurrent,
-                       .conv = device_put(type, conv, states * inputs),
-                       .conv_stride = inputs,
-                       .state_of = device_copy(state_of, b->n_slots * sizeof *state_of),
-                       .state_of_stride = 1,
-                       .q = device_put(type, q, size),
-                       .k = device_put(type, k, size),
-                       .v = device_put(type, v, size),
-                       .z = device_put(type, z, size),
-                       .beta = device_put(type, beta, n * HEADS),
-                       .q_stride = c,
-                       .k_stride = c,
-                       .v_stride = c,
-                       .z_stride = c,
-                       .beta_stride = HEADS,
-                       .out = device_room_of(type, size),
-                       .out_stride = c};
-  device_check(oct_cuda_kda_run(queue, &call));
-  oct_kda twin = call.kda;
-  twin.q_conv = taps;
-  twin.k_conv = taps + c * TAPS;
-  twin.v_conv = taps + 2 * c * TAPS;
-  twin.a_log = rates;
-  twin.dt_bias = dt;
-  g_autofree float *want = g_new(float, size), *scratch = g_new(float, 8 * width);
-  g_autofree float *state = g_new(float, oct_ref_kda_state_floats(&twin));
-  for (guint32 i = 0; i < b->n_tokens; i++) {
-    gsize slot = state_of[b->slots[b->seq_of[i]]];
-    memcpy(state, s + slot * recurrent, recurrent * sizeof *s);
-    memcpy(state + recurrent, conv + slot * inputs, inputs * sizeof *s);
-    if (b->position_of[i] == 0)
-      memset(state, 0, (recurrent + inputs) * sizeof *state);
-    const oct_kda_token token = {q + i * c, k + i * c, v + i * c, z + i * c, beta + i * HEADS};
-    oct_ref_kda(&twin, state, &token, 0, HEADS, want + i * c, scratch);
-    memcpy(s + slot * recurrent, state, recurrent * sizeof *s);
-    memcpy(conv + slot * inputs, state + recurrent, inputs * sizeof *s);
-  }
-  g_autofree float *out = device_get(type, call.out, size);
-  g_autofree float *after = device_get(OCT_CUDA_F32, call.states, states * recurrent);
-  g_autofree float *moved = device_get(type, call.conv, states * inputs);
-  device_expect("outputs", out, want, b->n_tokens * c, limit);
-  device_expect("states", after, s, states * recurrent, limit);
-  device_expect("inputs", moved, conv, states * inputs, limit);
+weights_of(gsize n, float shift, const float **device, const float **host) {
+  float *x = data_normal(n, 0.5);
+  for (gsize i = 0; i < n; i++)
+    x[i] += shift;
+  *device = device_put(OCT_CUDA_F32, x, n);
+  *host = x;
 }
 
 static void
-test_kda(void) {
+rig_open(rig *r, const kda_case *c, const oct_cuda_queue *queue, guint32 n_seqs) {
+  gsize channels = (gsize)HEADS * c->width, n_taps = channels * TAPS;
+  *r = (rig){.c = c, .queue = *queue, .channels = channels, .n_states = n_seqs + 2};
+  r->queue.launches = &r->launches;
+  r->recurrent = channels * c->width;
+  r->inputs = 3 * (TAPS - 1) * channels;
+  r->order = data_pages(n_seqs, r->n_states);
+  r->twin = (oct_kda){.n_heads = HEADS, .width = c->width, .taps = TAPS, .decay_bound = c->bound};
+  r->call = (oct_cuda_kda){.type = c->type, .conv_type = c->type, .kda = r->twin};
+  weights_of(n_taps, 0, &r->call.kda.q_conv, &r->twin.q_conv);
+  weights_of(n_taps, 0, &r->call.kda.k_conv, &r->twin.k_conv);
+  weights_of(n_taps, 0, &r->call.kda.v_conv, &r->twin.v_conv);
+  weights_of(HEADS, c->rate, &r->call.kda.a_log, &r->twin.a_log);
+  weights_of(channels, c->shift, &r->call.kda.dt_bias, &r->twin.dt_bias);
+  r->norm = data_normal(c->width, 1);
+  r->call.norm_eps = 1e-5f;
+  r->call.norm = c->normed ? device_put(c->type, r->norm, c->width) : NULL;
+  gsize floats = oct_ref_kda_state_floats(&r->twin);
+  r->states = data_normal(r->n_states * floats, 0.3);
+  g_autofree float *s = g_new(float, r->n_states * r->recurrent);
+  g_autofree float *conv = g_new(float, r->n_states * r->inputs);
+  for (guint32 i = 0; i < r->n_states; i++) {
+    memcpy(s + i * r->recurrent, r->states + i * floats, r->recurrent * sizeof *s);
+    memcpy(conv + i * r->inputs, r->states + i * floats + r->recurrent, r->inputs * sizeof *s);
+  }
+  r->call.states = device_put(OCT_CUDA_F32, s, r->n_states * r->recurrent);
+  r->call.state_stride = r->recurrent;
+  r->call.conv = device_put(c->type, conv, r->n_states * r->inputs);
+  r->call.conv_stride = r->inputs;
+  for (guint32 i = 0; i < r->n_states; i++)
+    memcpy(r->states + i * floats + r->recurrent, conv + i * r->inputs, r->inputs * sizeof *s);
+}
+
+static void
+rig_close(rig *r) {
+  g_free((void *)r->twin.q_conv);
+  g_free((void *)r->twin.k_conv);
+  g_free((void *)r->twin.v_conv);
+  g_free((void *)r->twin.a_log);
+  g_free((void *)r->twin.dt_bias);
+  g_free(r->norm);
+  g_free(r->states);
+  g_free(r->order);
+}
+
+typedef struct rows {
+  float *q, *k, *v, *z, *beta, *gate;
+} rows;
+
+/* n rows of inputs, padding behind them, on both sides. */
+static rows
+rig_inputs(rig *r, gsize n) {
+  gsize size = n * r->channels;
+  rows x = {data_normal(size, 1), data_normal(size, 1),      data_normal(size, 1),
+            data_normal(size, 1), data_normal(n * HEADS, 1), data_normal(size, 1)};
+  oct_cuda_kda *call = &r->call;
+  call->q = device_put(r->c->type, x.q, size);
+  call->k = device_put(r->c->type, x.k, size);
+  call->v = device_put(r->c->type, x.v, size);
+  call->z = device_put(r->c->type, x.z, size);
+  call->gate = device_put(r->c->type, x.gate, size);
+  call->beta = device_put(r->c->type, x.beta, n * HEADS);
+  call->out = device_room_of(r->c->type, size);
+  call->q_stride = call->k_stride = call->v_stride = call->z_stride = call->gate_stride =
+      call->out_stride = r->channels;
+  call->beta_stride = HEADS;
+  if (r->c->plain) {
+    call->z = call->gate = NULL;
+    memset(x.z, 0, size * sizeof *x.z);
+    memset(x.gate, 0, size * sizeof *x.gate);
+  }
+  return x;
+}
+
+/* Row i of `want` from the sequence's state. */
+static void
+rig_twin(rig *r, const rows *x, gsize i, guint32 state, gboolean fresh, float *want) {
+  gsize floats = oct_ref_kda_state_floats(&r->twin), at = i * r->channels;
+  float *s = r->states + state * floats;
+  g_autofree float *scratch = g_new(float, 8 * (gsize)r->twin.width);
+  if (fresh)
+    memset(s, 0, floats * sizeof *s);
+  const oct_kda_token token = {x->q + at, x->k + at, x->v + at, x->z + at, x->beta + i * HEADS};
+  oct_ref_kda(&r->twin, s, &token, 0, HEADS, want + at, scratch);
+  if (!r->c->normed)
+    return;
+  oct_ref_rms_norm(want + at, r->norm, HEADS, r->twin.width, r->twin.width, r->call.norm_eps,
+                   want + at);
+  oct_ref_sigmoid_gate(want + at, x->gate + at, r->channels);
+}
+
+/* A batch of sequences, the first n_decode of one token, into the states; when all are, padding is
+ * one, too. */
+static void
+rig_step(rig *r, const device_seq *seqs, guint32 n_seqs, guint32 n_decode) {
+  g_autoptr(device_batch) b = device_batch_new(&r->queue, seqs, n_seqs, 2, 1);
+  g_autofree guint32 *state_of = g_new0(guint32, b->n_slots);
+  for (guint32 s = 0; s < n_seqs; s++)
+    state_of[b->slots[s]] = r->order[s];
+  rows x = rig_inputs(r, b->batch.n_tokens);
+  r->call.batch = &b->batch;
+  r->call.n_decode = n_decode == n_seqs ? b->batch.n_seqs : n_decode;
+  r->call.state_of = device_copy(state_of, b->n_slots * sizeof *state_of);
+  r->call.state_of_stride = 1;
+  r->call.workspace_bytes = oct_cuda_kda_workspace(&r->queue, &r->call);
+  r->call.workspace_bytes = r->c->passes > 0 ? r->call.workspace_bytes / r->c->passes : 0;
+  r->call.workspace = device_room(r->call.workspace_bytes);
+  device_check(oct_cuda_kda_run(&r->queue, &r->call));
+  gsize size = b->n_tokens * r->channels;
+  g_autofree float *want = g_new(float, MAX(size, 1));
+  for (guint32 i = 0; i < b->n_tokens; i++)
+    rig_twin(r, &x, i, r->order[b->seq_of[i]], b->position_of[i] == 0, want);
+  g_autofree float *out = device_get(r->c->type, r->call.out, size);
+  device_expect("outputs", out, want, size, r->c->limit);
+  float *all[] = {x.q, x.k, x.v, x.z, x.beta, x.gate};
+  for (guint i = 0; i < G_N_ELEMENTS(all); i++)
+    g_free(all[i]);
+}
+
+/* States and inputs of convolutions, also those that no sequence has. */
+static void
+rig_check(rig *r) {
+  gsize floats = oct_ref_kda_state_floats(&r->twin);
+  g_autofree float *s = g_new(float, r->n_states * r->recurrent);
+  g_autofree float *conv = g_new(float, r->n_states * r->inputs);
+  for (guint32 i = 0; i < r->n_states; i++) {
+    memcpy(s + i * r->recurrent, r->states + i * floats, r->recurrent * sizeof *s);
+    memcpy(conv + i * r->inputs, r->states + i * floats + r->recurrent, r->inputs * sizeof *s);
+  }
+  gsize n = r->n_states * r->recurrent, m = r->n_states * r->inputs;
+  g_autofree float *after = device_get(OCT_CUDA_F32, r->call.states, n);
+  g_autofree float *moved = device_get(r->c->type, r->call.conv, m);
+  device_expect("states", after, s, n, r->c->state_limit);
+  device_expect("inputs of convolutions", moved, conv, m, 0);
+  gboolean fast = r->c->width == 128 && r->queue.capability >= 90;
+  g_assert_cmpuint(oct_cuda_launches_of(&r->launches, "kda_decode") > 0, ==, fast && r->c->decodes);
+  g_assert_cmpuint(oct_cuda_launches_of(&r->launches, "kda_chunks") > 0, ==, fast && r->c->chunks);
+}
+
+/* ---------------------------------------------------------------- any width */
+
+static void
+test_recurrent(void) {
   static const guint32 widths[] = {16, 20, 128};
+  static const device_seq seqs[] = {{1, 5}, {20, 0}, {1, 0}, {7, 12}};
+  static const device_seq more[] = {{3, 6}, {1, 20}, {9, 1}, {1, 19}};
   for (guint w = 0; w < G_N_ELEMENTS(widths); w++)
-    for (guint k = 0; k < 3; k++) {
+    for (guint k = 0; k < 4; k++) {
       const oct_cuda_queue *queue = device_queue(0);
       if (queue == NULL)
         return;
-      check(queue, k < 2 ? OCT_CUDA_F32 : OCT_CUDA_BF16, widths[w], k == 1 ? -5 : 0,
-            k < 2 ? 1e-5 : 4e-3);
+      const kda_case c = {.type = k % 2 == 0 ? OCT_CUDA_F32 : OCT_CUDA_BF16,
+                          .width = widths[w],
+                          .bound = k < 2 ? -5 : 0,
+                          .normed = k == 0,
+                          .limit = k % 2 == 0 ? 1e-5 : 4e-3,
+                          .state_limit = 1e-5};
+      rig r;
+      rig_open(&r, &c, queue, G_N_ELEMENTS(seqs));
+      rig_step(&r, seqs, G_N_ELEMENTS(seqs), 0);
+      rig_step(&r, more, G_N_ELEMENTS(more), 0);
+      rig_check(&r);
+      rig_close(&r);
     }
+}
+
+/* ---------------------------------------------------------------- one token a sequence */
+
+static void
+decode(const kda_case *c, guint32 n_seqs, guint32 steps) {
+  const oct_cuda_queue *queue = device_queue(OCT_CUDA_OVERLAP);
+  if (queue == NULL)
+    return;
+  device_seq seqs[SEQS_MAX];
+  rig r;
+  rig_open(&r, c, queue, n_seqs);
+  for (guint32 step = 0; step < steps; step++) {
+    for (guint32 s = 0; s < n_seqs; s++)
+      seqs[s] = (device_seq){1, s % 3 == 1 ? step : 7 + step};
+    rig_step(&r, seqs, n_seqs, n_seqs);
+  }
+  rig_check(&r);
+  rig_close(&r);
+}
+
+static void
+test_decode(void) {
+  const kda_case cases[] = {
+      {OCT_CUDA_F32, 128, -5, 0, TRUE, FALSE, FALSE, FALSE, 1e-5, 1e-5, 0, 1},
+      {OCT_CUDA_F32, 128, 0, 0, TRUE, FALSE, TRUE, FALSE, 1e-5, 1e-5, 0, 1},
+      {OCT_CUDA_F32, 128, 0, 0, TRUE, FALSE, TRUE, TRUE, 1e-5, 1e-5, 0, 1},
+      {OCT_CUDA_BF16, 128, -5, 0, TRUE, FALSE, TRUE, FALSE, 3e-3, 1e-5, 0, 1},
+      {OCT_CUDA_BF16, 128, 0, 0, TRUE, FALSE, FALSE, TRUE, 3e-3, 1e-5, 0, 1},
+      {OCT_CUDA_F32, 16, -5, 0, TRUE, FALSE, TRUE, FALSE, 1e-5, 1e-5, 0, 1},
+      /* Decays of 1 and of e^-5 at every step, and e^-20. */
+      {OCT_CUDA_F32, 128, -5, -30, TRUE, FALSE, FALSE, FALSE, 1e-5, 1e-5, 0, 1},
+      {OCT_CUDA_F32, 128, -5, 30, TRUE, FALSE, FALSE, FALSE, 1e-5, 1e-5, 0, 1},
+      {OCT_CUDA_F32, 128, 0, 20, TRUE, FALSE, FALSE, FALSE, 1e-5, 1e-5, 0, 1},
+  };
+  for (guint i = 0; i < G_N_ELEMENTS(cases); i++) {
+    decode(&cases[i], 1, 2);
+    decode(&cases[i], 5, 6);
+  }
+  decode(&cases[0], SEQS_MAX, 2);
+}
+
+/* Decodes first, then prompts; places of decodes that no sequence takes lie between them. */
+static void
+test_mixed(void) {
+  static const device_seq seqs[] = {{1, 5}, {1, 0}, {0, 0}, {5, 0}, {18, 3}};
+  const kda_case cases[] = {{OCT_CUDA_F32, 128, -5, 0, TRUE, TRUE, TRUE, FALSE, 1e-5, 1e-5, 0, 1},
+                            {OCT_CUDA_BF16, 128, -5, 0, TRUE, TRUE, TRUE, FALSE, 6e-3, 5e-3, 0, 1}};
+  for (guint i = 0; i < G_N_ELEMENTS(cases); i++) {
+    const oct_cuda_queue *queue = device_queue(OCT_CUDA_OVERLAP);
+    if (queue == NULL)
+      return;
+    rig r;
+    rig_open(&r, &cases[i], queue, G_N_ELEMENTS(seqs));
+    rig_step(&r, seqs, G_N_ELEMENTS(seqs), 3);
+    rig_check(&r);
+    rig_close(&r);
+  }
+}
+
+/* ---------------------------------------------------------------- prompts in chunks */
+
+/* Sequences of 1 to 70 tokens, then as many again of other lengths behind them. */
+static void
+test_lengths(void) {
+  enum { LENGTHS = 70 };
+  const kda_case cases[] = {
+      {OCT_CUDA_BF16, 128, -5, 0, FALSE, TRUE, TRUE, FALSE, 5e-3, 5e-3, 0, 1},
+      {OCT_CUDA_BF16, 128, 0, 0, FALSE, TRUE, FALSE, FALSE, 5e-3, 5e-3, 0, 7},
+      {OCT_CUDA_BF16, 128, 0, 0, FALSE, TRUE, FALSE, TRUE, 5e-3, 5e-3, 0, 2},
+      /* Decays of 1 and of e^-5 at every step; some too steep for one factor; all of them. */
+      {OCT_CUDA_BF16, 128, -5, -30, FALSE, TRUE, FALSE, FALSE, 5e-3, 5e-3, 0, 1},
+      {OCT_CUDA_BF16, 128, -5, 30, FALSE, TRUE, FALSE, FALSE, 5e-3, 5e-3, 0, 1},
+      {OCT_CUDA_BF16, 128, 0, 0, FALSE, TRUE, FALSE, FALSE, 5e-3, 5e-3, 2.5, 1},
+      {OCT_CUDA_BF16, 128, 0, 30, FALSE, TRUE, FALSE, FALSE, 5e-3, 5e-3, 0, 1},
+      {OCT_CUDA_F32, 128, -5, 0, FALSE, TRUE, TRUE, FALSE, 1e-5, 1e-5, 0, 3},
+      {OCT_CUDA_F32, 128, -5, -30, FALSE, TRUE, FALSE, FALSE, 1e-5, 1e-5, 0, 1},
+      {OCT_CUDA_F32, 128, 0, 0, FALSE, TRUE, FALSE, FALSE, 1e-5, 1e-5, 2.5, 1},
+  };
+  guint32 n = device_quick() ? 18 : LENGTHS;
+  for (guint i = 0; i < G_N_ELEMENTS(cases); i++) {
+    const oct_cuda_queue *queue = device_queue(OCT_CUDA_OVERLAP);
+    if (queue == NULL)
+      return;
+    device_seq seqs[LENGTHS], more[LENGTHS];
+    for (guint32 s = 0; s < n; s++) {
+      seqs[s] = (device_seq){1 + s, s % 2 == 0 ? 0 : 3};
+      more[s] = (device_seq){n - s, seqs[s].position + seqs[s].n_tokens};
+    }
+    rig r;
+    rig_open(&r, &cases[i], queue, n);
+    rig_step(&r, seqs, n, 0);
+    rig_step(&r, more, i < 2 ? n : MIN(n, 20), 0);
+    rig_check(&r);
+    rig_close(&r);
+  }
+}
+
+/* One long prompt, in one call or cut: errors do not grow on the way. */
+static void
+test_long(void) {
+  static const device_seq whole = {4096, 0}, parts[] = {{1040, 0}, {1000, 1040}, {2056, 2040}};
+  const kda_case cases[] = {
+      {OCT_CUDA_BF16, 128, -5, 0, FALSE, TRUE, FALSE, FALSE, 4e-3, 4e-3, 0, 1},
+      {OCT_CUDA_BF16, 128, -5, -4, FALSE, TRUE, FALSE, FALSE, 4e-3, 4e-3, 0, 3},
+      {OCT_CUDA_BF16, 128, 0, -4, FALSE, TRUE, FALSE, FALSE, 4e-3, 4e-3, 0, 1},
+      {OCT_CUDA_F32, 128, -5, -4, FALSE, TRUE, FALSE, FALSE, 1e-5, 1e-5, 0, 1}};
+  for (guint i = 0; i < (device_quick() ? 0 : G_N_ELEMENTS(cases)); i++) {
+    const oct_cuda_queue *queue = device_queue(OCT_CUDA_OVERLAP);
+    if (queue == NULL)
+      return;
+    rig r;
+    rig_open(&r, &cases[i], queue, 1);
+    if (i == 1)
+      rig_step(&r, &whole, 1, 0);
+    else
+      for (guint k = 0; k < G_N_ELEMENTS(parts); k++)
+        rig_step(&r, &parts[k], 1, 0);
+    rig_check(&r);
+    rig_close(&r);
+  }
 }
 
 int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
-  g_test_add_func("/cuda/kda/takes-tokens-into-states", test_kda);
+  g_test_add_func("/cuda/kda/takes-tokens-into-states", test_recurrent);
+  g_test_add_func("/cuda/kda/takes-one-token-in-one-launch", test_decode);
+  g_test_add_func("/cuda/kda/mixes-decodes-and-prompts", test_mixed);
+  g_test_add_func("/cuda/kda/takes-prompts-of-any-length-in-chunks", test_lengths);
+  g_test_add_func("/cuda/kda/keeps-to-the-recurrence-over-long-prompts", test_long);
   return g_test_run();
 }
