@@ -104,6 +104,8 @@ double bench_glu(bench *b, uint32_t n, uint32_t inner);
 double bench_rope(bench *b, uint32_t n, uint32_t heads, uint32_t kv_heads, uint32_t width);
 double bench_sample(bench *b, const char *how, uint32_t n, uint32_t vocab, oct_sampling sampling);
 double bench_route(bench *b, uint32_t n, uint32_t n_experts, uint32_t top_k);
+/* Of n_blocks blocks and the stream, with the norm behind. */
+double bench_residual_mix(bench *b, uint32_t n, uint32_t width, uint32_t n_blocks);
 
 /* ---- over GPUs: the first n of the machine. FALSE: there are fewer, or some cannot reach others'
  * memory. Between the two, seconds of a call of `bytes` (a power of two from 1024 to
@@ -127,6 +129,7 @@ void bench_attention(bench *b);
 void bench_matmul(bench *b);
 void bench_delta(bench *b);
 void bench_small(bench *b);
+void bench_hybrid(bench *b);
 void bench_step(bench *b);
 void bench_collectives(bench *b);
 

@@ -12,6 +12,7 @@ static const struct {
                 {"delta", bench_delta},
                 {"matmul", bench_matmul},
                 {"small", bench_small},
+                {"hybrid", bench_hybrid},
                 {"step", bench_step},
                 {"collectives", bench_collectives}};
 

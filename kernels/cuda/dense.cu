@@ -105,6 +105,41 @@ oct_cuda_glu_rows(const oct_cuda_queue *queue, const oct_cuda_glu *call) {
   return OCT_BY_TYPE(call->type, T, launch_glu<T>(queue, call));
 }
 
+template <typename T, int N>
+static __global__ void
+gate_rows(oct_cuda_gate a) {
+  admit_successor();
+  await_predecessors();
+  uint32_t c = (blockIdx.y * blockDim.x + threadIdx.x) * N;
+  if (c >= a.width)
+    return;
+  T *x = (T *)a.x + blockIdx.x * a.x_stride + c;
+  float v[N], gate[N];
+  load_floats<T, N>(x, v);
+  load_floats<T, N>((const T *)a.gate + blockIdx.x * a.gate_stride + c, gate);
+#pragma unroll
+  for (int i = 0; i < N; i++)
+    v[i] *= sigmoidf(gate[i]);
+  store_floats<T, N>(x, v);
+}
+
+template <typename T>
+static int
+launch_gate(const oct_cuda_queue *queue, const oct_cuda_gate *call) {
+  if (call->width % 8 == 0 && call->x_stride % 8 == 0 && call->gate_stride % 8 == 0)
+    return launch(queue, gate_rows<T, 8>, row_grid(call->n, call->width, 8), dim3(OCT_ROW_THREADS),
+                  0, *call);
+  return launch(queue, gate_rows<T, 1>, row_grid(call->n, call->width, 1), dim3(OCT_ROW_THREADS), 0,
+                *call);
+}
+
+int
+oct_cuda_sigmoid_gate(const oct_cuda_queue *queue, const oct_cuda_gate *call) {
+  if (call->n == 0 || call->width == 0)
+    return OCT_CUDA_OK;
+  return OCT_BY_TYPE(call->type, T, launch_gate<T>(queue, call));
+}
+
 /* ---------------------------------------------------------------- sums */
 
 template <typename T, typename Y, int N>

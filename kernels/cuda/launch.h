@@ -506,6 +506,16 @@ typedef struct oct_cuda_gated_norm {
 } oct_cuda_gated_norm;
 int oct_cuda_gated_rms_norm(const oct_cuda_queue *queue, const oct_cuda_gated_norm *call);
 
+/* x[i, c] *= sigmoid(gate[i, c]). */
+typedef struct oct_cuda_gate {
+  oct_cuda_type type;
+  uint32_t n, width;
+  void *x;
+  const void *gate;
+  size_t x_stride, gate_stride;
+} oct_cuda_gate;
+int oct_cuda_sigmoid_gate(const oct_cuda_queue *queue, const oct_cuda_gate *call);
+
 /* ---------------------------------------------------------------- experts */
 
 #define OCT_CUDA_EXPERTS_MAX 1024
@@ -557,7 +567,8 @@ typedef struct oct_cuda_expert_matmul {
 int oct_cuda_expert_multiply(const oct_cuda_queue *queue, const oct_cuda_expert_matmul *call);
 
 /* out[t] = sum over k of weights[t, k] y[row_of[t, k]], pairs not here left out, in the order of k;
- * `add`: out[t] += that. y is `type`, out is out_type. */
+ * `add`: out[t] += that. y is `type`, out is out_type. With norm ([width] of out_type), out[t] is
+ * the rms norm of the sum instead, not rounded in between; widths up to 16384, and no `add`. */
 typedef struct oct_cuda_combine {
   oct_cuda_type type, out_type;
   const oct_cuda_pairs *pairs;
@@ -566,6 +577,8 @@ typedef struct oct_cuda_combine {
   const void *y;
   size_t y_stride;
   bool add;
+  const void *norm; /* or NULL */
+  float norm_eps;
   void *out;
   size_t out_stride;
 } oct_cuda_combine;

@@ -132,11 +132,54 @@ gated_norm(oct_cuda_gated_norm a) {
   }
 }
 
+/* LANES lanes per head, 8 elements each. */
+template <typename T, int LANES>
+static __global__ void
+gated_norm_runs(oct_cuda_gated_norm a) {
+  admit_successor();
+  uint32_t item = (blockIdx.x * blockDim.x + threadIdx.x) / LANES;
+  uint32_t c = threadIdx.x % LANES * 8;
+  float weight[8], v[8] = {}, open[8] = {};
+  if (a.weight != NULL)
+    load_floats<T, 8>((const T *)a.weight + c, weight);
+  await_predecessors();
+  size_t row = item / a.heads, at = (size_t)(item % a.heads) * a.width + c;
+  bool mine = item < a.n * a.heads && (a.first == NULL || row >= *a.first);
+  if (mine)
+    load_floats<T, 8>((const T *)a.x + row * a.x_stride + at, v);
+  if (mine && a.gate != NULL)
+    load_floats<T, 8>((const T *)a.gate + row * a.gate_stride + at, open);
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < 8; i++)
+    sum += v[i] * v[i];
+#pragma unroll
+  for (int d = LANES / 2; d > 0; d /= 2)
+    sum += __shfl_xor_sync(0xffffffffu, sum, d);
+  float factor = rsqrtf(sum / a.width + a.eps);
+  if (!mine)
+    return;
+#pragma unroll
+  for (int i = 0; i < 8; i++)
+    v[i] *= factor * (a.weight != NULL ? weight[i] : 1) * sigmoidf(open[i]);
+  store_floats<T, 8>((T *)a.out + row * a.out_stride + at, v);
+}
+
+template <typename T>
+static int
+launch_gated(const oct_cuda_queue *queue, const oct_cuda_gated_norm *call) {
+  uint32_t items = call->n * call->heads;
+  bool even = call->x_stride % 8 == 0 && call->gate_stride % 8 == 0 && call->out_stride % 8 == 0;
+  if (even && call->width == 128)
+    return launch(queue, gated_norm_runs<T, 16>, dim3(ceil_div(items, 8)), dim3(128), 0, *call);
+  if (even && call->width == 64)
+    return launch(queue, gated_norm_runs<T, 8>, dim3(ceil_div(items, 16)), dim3(128), 0, *call);
+  return launch(queue, gated_norm<T>, dim3(ceil_div(items, 4)), dim3(128), 0, *call);
+}
+
 int
 oct_cuda_gated_rms_norm(const oct_cuda_queue *queue, const oct_cuda_gated_norm *call) {
-  uint32_t items = call->n * call->heads;
-  if (items == 0)
+  if (call->n * call->heads == 0)
     return OCT_CUDA_OK;
-  return OCT_BY_TYPE(call->type, T,
-                     launch(queue, gated_norm<T>, dim3(ceil_div(items, 4)), dim3(128), 0, *call));
+  return OCT_BY_TYPE(call->type, T, launch_gated<T>(queue, call));
 }

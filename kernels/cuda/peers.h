@@ -42,8 +42,9 @@ oct_cuda_reduce_way oct_cuda_all_reduce_way(const oct_cuda_peers *peers, uint32_
                                             size_t row_bytes);
 
 /* Sum over ranks of x[n, width] of `type`, in the order of ranks, the same bits on every rank. Then
- * as oct_cuda_rms_norm(): residual += sum and out = norm, when residual is not NULL; else out =
- * sum, and may be x. Rows are dense. */
+ * as oct_cuda_rms_norm(): residual += sum and out = norm, when residual is not NULL. Without
+ * residual out may be x, and is the sum's norm when there is a weight, else the sum. Rows are
+ * dense. */
 typedef struct oct_cuda_all_reduce {
   oct_cuda_type type, residual_type;
   uint32_t n, width;

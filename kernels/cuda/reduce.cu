@@ -249,21 +249,23 @@ template <typename T, int RUNS> struct reducer {
   template <typename R> __device__ void finish(const reduce_args &a, uint32_t row, float *room) {
     uint32_t runs = a.width / N;
     float squares = 0, factor = 1;
-    if (a.residual != NULL) {
+    if (a.residual != NULL || a.weight != NULL) {
       R *residual = (R *)a.residual + (size_t)row * a.width;
 #pragma unroll
       for (int k = 0; k < RUNS; k++) {
         uint32_t at = k * blockDim.x + threadIdx.x;
         if (at >= runs)
           break;
-        float old[N];
-        load_floats<R, N>(residual + at * N, old);
+        float old[N] = {};
+        if (a.residual != NULL)
+          load_floats<R, N>(residual + at * N, old);
 #pragma unroll
         for (int i = 0; i < N; i++) {
           sums[k][i] += old[i];
           squares += sums[k][i] * sums[k][i];
         }
-        store_floats<R, N>(residual + at * N, sums[k]);
+        if (a.residual != NULL)
+          store_floats<R, N>(residual + at * N, sums[k]);
       }
       factor = rsqrtf(block_sum(squares, room) / a.width + a.eps);
     }
@@ -279,7 +281,7 @@ template <typename T, int RUNS> struct reducer {
         load_floats<T, N>((const T *)a.weight + at * N, weight);
 #pragma unroll
       for (int i = 0; i < N; i++)
-        sums[k][i] *= factor * (a.residual != NULL && a.weight != NULL ? weight[i] : 1);
+        sums[k][i] *= factor * (a.weight != NULL ? weight[i] : 1);
       store_floats<T, N>((T *)a.out + (size_t)row * a.width + at * N, sums[k]);
     }
   }

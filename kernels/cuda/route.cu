@@ -87,7 +87,61 @@ keep_groups(const oct_routing &r, float *choice_scores, float *groups, uint32_t 
   __syncwarp();
 }
 
+/* Order of scores as numbers: 0 is no candidate, 1 is NaN. */
+OCT_DEVICE uint32_t
+key_of(float score) {
+  uint32_t bits = __float_as_uint(score + 0.0f); /* -0 is 0 */
+  return isnan(score) ? 1 : (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+}
+
+/* The best of a lane's 8 candidates of 256 whose keys begin at `keys`, every 32nd of them. */
+OCT_DEVICE void
+find_best(const uint32_t *keys, uint32_t left, uint32_t lane, uint32_t *best, uint32_t *at) {
+  *best = *at = 0;
+#pragma unroll
+  for (uint32_t i = 0; i < 8; i++) {
+    uint32_t key = lane + 32 * i < left ? keys[lane + 32 * i] : 0;
+    *at = key > *best ? i : *at;
+    *best = key > *best ? key : *best;
+  }
+}
+
+/* The candidates of a warp: their keys in shared memory, and the best of each lane's in registers.
+ */
+template <int GROUPS> struct candidates { uint32_t best[GROUPS], at[GROUPS]; };
+
+template <int GROUPS>
+OCT_DEVICE void
+renew(candidates<GROUPS> &c, const uint32_t *keys, uint32_t n, uint32_t group, uint32_t lane) {
+  uint32_t best, at;
+  find_best(keys + 256 * group, n - 256 * group, lane, &best, &at);
+#pragma unroll
+  for (uint32_t g = 0; g < GROUPS; g++) {
+    c.best[g] = g == group ? best : c.best[g];
+    c.at[g] = g == group ? 8 * g + at : c.at[g];
+  }
+}
+
+/* The best of all, of equals the lowest, which then is no candidate any more. */
+template <int GROUPS>
+OCT_DEVICE uint32_t
+pop_best(candidates<GROUPS> &c, uint32_t *keys, uint32_t n, uint32_t lane) {
+  uint32_t key = c.best[0], mine = c.at[0];
+#pragma unroll
+  for (uint32_t g = 1; g < GROUPS; g++) {
+    mine = c.best[g] > key ? c.at[g] : mine;
+    key = c.best[g] > key ? c.best[g] : key;
+  }
+  uint32_t top = __reduce_max_sync(0xffffffffu, key);
+  uint32_t expert = __reduce_min_sync(0xffffffffu, key == top ? lane + 32 * mine : UINT32_MAX);
+  if (expert % 32 == lane)
+    keys[expert] = 0;
+  renew(c, keys, n, expert / 256, lane);
+  return expert;
+}
+
 /* A warp per token; shared memory: scores, scores for the choice, groups. */
+template <int GROUPS>
 static __global__ void
 route(oct_cuda_route a) {
   extern __shared__ float shared[];
@@ -114,24 +168,30 @@ route(oct_cuda_route a) {
   __syncwarp();
   if (r.n_groups > 1)
     keep_groups(r, choices, choices + r.n_experts, lane);
+  uint32_t *keys =
+      (uint32_t *)choices; /* of a lane are read and written by it alone from here on */
+  for (uint32_t e = lane; e < r.n_experts; e += 32)
+    keys[e] = key_of(choices[e]);
+  candidates<GROUPS> left;
+#pragma unroll
+  for (uint32_t g = 0; g < GROUPS; g++)
+    renew(left, keys, r.n_experts, g, lane);
   /* Lane k keeps choice k. */
+  uint32_t chosen = 0;
   float mine = 0, sum = 0;
   for (uint32_t k = 0; k < r.top_k; k++) {
-    choice best = best_of(choices, r.n_experts, lane);
-    uint32_t expert = best.index < r.n_experts ? best.index : 0;
+    uint32_t expert = pop_best(left, keys, r.n_experts, lane);
     float score = scores[expert];
-    __syncwarp();
-    if (lane == 0) {
-      choices[expert] = NAN;
-      experts[k] = expert;
-    }
-    if (lane == k)
+    if (lane == k) {
+      chosen = expert;
       mine = score;
+    }
     sum += score;
-    __syncwarp();
   }
-  if (lane < r.top_k)
+  if (lane < r.top_k) {
+    experts[lane] = chosen;
     weights[lane] = (r.renormalise ? mine / (sum + 1e-20f) : mine) * r.scaling;
+  }
 }
 
 int
@@ -142,127 +202,178 @@ oct_cuda_route_tokens(const oct_cuda_queue *queue, const oct_cuda_route *call) {
   if (r.n_experts > OCT_CUDA_EXPERTS_MAX || r.top_k > OCT_CUDA_TOP_K_MAX || r.top_k > r.n_experts)
     return OCT_CUDA_UNSUPPORTED;
   size_t shared = 4 * (2 * r.n_experts + r.n_groups) * sizeof(float);
-  return launch(queue, route, dim3(ceil_div(call->n, 4)), dim3(128), shared, *call);
+  dim3 grid(ceil_div(call->n, 4)), block(128);
+  if (r.n_experts <= 256)
+    return launch(queue, route<1>, grid, block, shared, *call);
+  if (r.n_experts <= 512)
+    return launch(queue, route<2>, grid, block, shared, *call);
+  return launch(queue, route<4>, grid, block, shared, *call);
 }
 
 /* ---------------------------------------------------------------- pairs by expert */
 
-#define OCT_SORT_THREADS 1024
+#define SORT_THREADS 1024
+#define SORT_CLUSTER 8
+#define SORT_PAIRS   2048 /* of a block, before there are more of them */
 
-/* One block: the pairs of each local expert to counts (shared memory), and where each begins to
- * starts; pairs that are not here get no row. */
+static_assert(OCT_CUDA_EXPERTS_MAX <= SORT_THREADS, "a thread has an expert");
+
+/* Where blocks and warps, which have the pairs in order, put those of each expert: a warp's next
+ * behind those of its block's warps before it, and behind base. */
+struct sort_room {
+  uint32_t warps[32], total;
+  uint32_t here[OCT_CUDA_EXPERTS_MAX], base[OCT_CUDA_EXPERTS_MAX];
+};
+
+/* *own of block `rank` of the cluster. */
+OCT_DEVICE uint32_t
+load_there(const uint32_t *own, uint32_t rank) {
+  uint32_t at = (uint32_t)__cvta_generic_to_shared(own), there, x;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
+  asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(x) : "r"(there) : "memory");
+  return x;
+}
+
 OCT_DEVICE void
-count_experts(const oct_cuda_pairs &a, uint32_t *counts) {
-  uint32_t pairs = a.n * a.top_k, tid = threadIdx.x, lane = tid % 32;
-  for (uint32_t e = tid; e < a.n_local; e += blockDim.x)
-    counts[e] = 0;
-  __syncthreads();
-  for (uint32_t p = tid; p < pairs; p += blockDim.x) {
-    uint32_t expert = a.experts[p], local = expert - a.first_expert;
-    bool chosen = expert != OCT_CUDA_NONE;
-    if (chosen && a.counts != NULL)
-      atomicAdd(&a.counts[expert], 1u);
-    if (chosen && local < a.n_local)
-      atomicAdd(&counts[local], 1u);
-    else
-      a.row_of[p] = OCT_CUDA_NONE;
-  }
-  __syncthreads();
-  uint32_t sum = 0;
-  for (uint32_t base = 0; tid < 32 && base < a.n_local; base += 32) {
-    uint32_t e = base + lane, mine = e < a.n_local ? counts[e] : 0, until = mine;
+cluster_barrier() {
+  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+
+/* The sum of x over the threads before this one; *all: of the whole block. */
+OCT_DEVICE uint32_t
+sum_before(uint32_t x, sort_room *room, uint32_t *all) {
+  uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, until = x;
 #pragma unroll
-    for (int d = 1; d < 32; d *= 2) {
-      uint32_t before = __shfl_up_sync(0xffffffffu, until, d);
-      until += lane >= d ? before : 0;
-    }
-    if (e < a.n_local)
-      a.starts[e] = sum + until - mine;
-    sum += __shfl_sync(0xffffffffu, until, 31);
+  for (int d = 1; d < 32; d *= 2) {
+    uint32_t before = __shfl_up_sync(0xffffffffu, until, d);
+    until += lane >= d ? before : 0;
   }
-  if (tid == 0)
+  if (lane == 31)
+    room->warps[warp] = until;
+  __syncthreads();
+  uint32_t sum = room->warps[lane], before = lane < warp ? sum : 0;
+  *all = __reduce_add_sync(0xffffffffu, sum);
+  return __reduce_add_sync(0xffffffffu, before) + until - x;
+}
+
+/* Rows of an expert are in the order of tokens, always. Block b of the cluster has the b-th part of
+ * the pairs, each of its n_warps the next runs of 32 of it; next[n_warps, n_local] in shared memory
+ * first counts a warp's pairs of each expert. */
+static __global__ void
+__launch_bounds__(SORT_THREADS)
+    sort_pairs(oct_cuda_pairs a, uint32_t blocks, uint32_t n_warps, uint32_t runs) {
+  extern __shared__ uint32_t next[];
+  __shared__ sort_room room;
+  admit_successor();
+  await_predecessors();
+  uint32_t tid = threadIdx.x, warp = tid / 32, lane = tid % 32, pairs = a.n * a.top_k;
+  uint32_t first = (blockIdx.x * n_warps + warp) * runs * 32, *mine = next + warp * a.n_local;
+  for (uint32_t i = tid; i < n_warps * a.n_local; i += SORT_THREADS)
+    next[i] = 0;
+  __syncthreads();
+  for (uint32_t i = 0; warp < n_warps && i < runs; i++) {
+    uint32_t p = first + 32 * i + lane;
+    uint32_t expert = p < pairs ? a.experts[p] : OCT_CUDA_NONE, local = expert - a.first_expert;
+    if (expert != OCT_CUDA_NONE && local < a.n_local)
+      atomicAdd(&mine[local], 1u);
+    else if (p < pairs)
+      a.row_of[p] = OCT_CUDA_NONE;
+    if (expert != OCT_CUDA_NONE && a.counts != NULL)
+      atomicAdd(&a.counts[expert], 1u);
+  }
+  __syncthreads();
+  uint32_t here = 0, all = 0, before = 0, sum;
+  for (uint32_t w = 0; tid < a.n_local && w < n_warps; w++) {
+    uint32_t n = next[w * a.n_local + tid];
+    next[w * a.n_local + tid] = here;
+    here += n;
+  }
+  if (tid < a.n_local)
+    room.here[tid] = here;
+  all = here;
+  if (blocks > 1) {
+    cluster_barrier();
+    all = 0;
+    for (uint32_t b = 0; tid < a.n_local && b < blocks; b++) {
+      uint32_t n = load_there(&room.here[tid], b);
+      before += b < blockIdx.x ? n : 0;
+      all += n;
+    }
+  }
+  uint32_t start = sum_before(all, &room, &sum);
+  if (tid < a.n_local)
+    room.base[tid] = start + before;
+  if (tid < a.n_local && blockIdx.x == 0)
+    a.starts[tid] = start;
+  if (tid == 0 && blockIdx.x == 0)
     a.starts[a.n_local] = sum;
   __syncthreads();
-}
-
-/* Few pairs: one block does all. Warps take experts; each goes through all pairs in order, so that
- * rows of an expert are in the order of tokens, always. */
-static __global__ void
-sort_pairs(oct_cuda_pairs a) {
-  __shared__ uint32_t counts[OCT_CUDA_EXPERTS_MAX];
-  admit_successor();
-  await_predecessors();
-  count_experts(a, counts);
-  uint32_t pairs = a.n * a.top_k, lane = threadIdx.x % 32;
-  for (uint32_t e = threadIdx.x / 32; e < a.n_local; e += blockDim.x / 32) {
-    uint32_t at = a.starts[e], left = counts[e];
-    for (uint32_t base = 0; base < pairs && left > 0; base += 32) {
-      uint32_t p = base + lane;
-      bool here = p < pairs && a.experts[p] == a.first_expert + e;
-      uint32_t who = __ballot_sync(0xffffffffu, here);
-      if (here) {
-        uint32_t row = at + __popc(who & ((1u << lane) - 1));
-        a.pair_of[row] = p;
-        a.row_of[p] = row;
-      }
-      at += __popc(who);
-      left -= __popc(who);
-    }
-  }
-}
-
-/* Many pairs: one block counts, then each expert has a block. */
-static __global__ void
-count_pairs(oct_cuda_pairs a) {
-  __shared__ uint32_t counts[OCT_CUDA_EXPERTS_MAX];
-  admit_successor();
-  await_predecessors();
-  count_experts(a, counts);
-}
-
-static __global__ void
-place_pairs(oct_cuda_pairs a) {
-  __shared__ uint32_t before[8];
-  admit_successor();
-  await_predecessors();
-  uint32_t pairs = a.n * a.top_k, e = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  uint32_t at = a.starts[e], left = a.starts[e + 1] - at;
-  for (uint32_t base = 0; base < pairs && left > 0; base += 256) {
-    uint32_t p = base + threadIdx.x;
-    bool here = p < pairs && a.experts[p] == a.first_expert + e;
-    uint32_t who = __ballot_sync(0xffffffffu, here);
-    if (lane == 0)
-      before[warp] = __popc(who);
-    __syncthreads();
-    uint32_t row = at + __popc(who & ((1u << lane) - 1)), all = 0;
-#pragma unroll
-    for (uint32_t w = 0; w < 8; w++) {
-      row += w < warp ? before[w] : 0;
-      all += before[w];
-    }
-    if (here) {
+  for (uint32_t i = 0; warp < n_warps && i < runs; i++) {
+    uint32_t p = first + 32 * i + lane;
+    uint32_t expert = p < pairs ? a.experts[p] : OCT_CUDA_NONE, local = expert - a.first_expert;
+    bool placed = expert != OCT_CUDA_NONE && local < a.n_local;
+    uint32_t same = __match_any_sync(0xffffffffu, placed ? local : OCT_CUDA_NONE);
+    uint32_t ahead = __popc(same & ((1u << lane) - 1));
+    uint32_t row = placed ? room.base[local] + mine[local] + ahead : 0;
+    __syncwarp();
+    if (placed && ahead == 0)
+      mine[local] += __popc(same);
+    __syncwarp();
+    if (placed) {
       a.pair_of[row] = p;
       a.row_of[p] = row;
     }
-    at += all;
-    left -= all;
-    __syncthreads();
   }
+  if (blocks > 1)
+    cluster_barrier(); /* the others may still read what is here */
 }
 
 int
 oct_cuda_sort_pairs(const oct_cuda_queue *queue, const oct_cuda_pairs *call) {
   if (call->n_local > OCT_CUDA_EXPERTS_MAX)
     return OCT_CUDA_UNSUPPORTED;
-  if (call->n * call->top_k <= 2048)
-    return launch(queue, sort_pairs, dim3(1), dim3(OCT_SORT_THREADS), 0, *call);
-  int error = launch(queue, count_pairs, dim3(1), dim3(OCT_SORT_THREADS), 0, *call);
-  if (error == OCT_CUDA_OK)
-    error = launch(queue, place_pairs, dim3(call->n_local), dim3(256), 0, *call);
-  return error;
+  uint32_t pairs = call->n * call->top_k, blocks = 1;
+  while (blocks < SORT_CLUSTER && pairs > blocks * SORT_PAIRS)
+    blocks *= 2;
+  uint32_t runs = ceil_div(ceil_div(pairs, 32), blocks), warps = runs < 32 ? runs : 32;
+  warps = warps > 0 ? warps : 1;
+  size_t shared = (size_t)warps * call->n_local * sizeof(uint32_t);
+  int error = allow_large(queue, sort_pairs, blocks, shared + sizeof(sort_room));
+  if (error != OCT_CUDA_OK)
+    return error;
+  return launch_cluster(queue, sort_pairs, blocks, dim3(blocks), dim3(SORT_THREADS), shared, *call,
+                        blocks, warps, ceil_div(runs, warps));
 }
 
 /* ---------------------------------------------------------------- the sum over experts */
+
+/* N elements of a token's sum, in the order of k. Rows and weights of all pairs are read at once, a
+ * lane's each; all lanes of the warp are here, those without elements too. */
+template <typename T, int N>
+OCT_DEVICE void
+sum_pairs(const oct_cuda_combine &a, const oct_cuda_pairs &pairs, uint32_t token, uint32_t c,
+          float (&sum)[N]) {
+  uint32_t lane = threadIdx.x % 32, at = token * pairs.top_k + lane, own = OCT_CUDA_NONE;
+  float own_weight = 0;
+  if (lane < pairs.top_k) {
+    own = pairs.row_of[at];
+    own_weight = a.weights[at];
+  }
+#pragma unroll
+  for (int i = 0; i < N; i++)
+    sum[i] = 0;
+#pragma unroll 8
+  for (uint32_t k = 0; k < pairs.top_k; k++) {
+    uint32_t row = __shfl_sync(0xffffffffu, own, k);
+    float weight = __shfl_sync(0xffffffffu, own_weight, k), y[N] = {};
+    if (row != OCT_CUDA_NONE && c < a.width)
+      load_floats<T, N>((const T *)a.y + row * a.y_stride + c, y);
+      /* A row that is not here adds nothing, not even a zero to what may be -0. */
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      sum[i] = row != OCT_CUDA_NONE ? sum[i] + weight * y[i] : sum[i];
+  }
+}
 
 template <typename T, typename O, int N>
 static __global__ void
@@ -270,19 +381,10 @@ combine(oct_cuda_combine a, oct_cuda_pairs pairs) {
   admit_successor();
   await_predecessors();
   uint32_t token = blockIdx.x, c = (blockIdx.y * blockDim.x + threadIdx.x) * N;
+  float sum[N];
+  sum_pairs<T, N>(a, pairs, token, c, sum);
   if (c >= a.width)
     return;
-  float sum[N] = {};
-  for (uint32_t k = 0; k < pairs.top_k; k++) {
-    uint32_t p = token * pairs.top_k + k, row = pairs.row_of[p];
-    if (row == OCT_CUDA_NONE)
-      continue;
-    float weight = a.weights[p], y[N];
-    load_floats<T, N>((const T *)a.y + row * a.y_stride + c, y);
-#pragma unroll
-    for (int i = 0; i < N; i++)
-      sum[i] += weight * y[i];
-  }
   O *out = (O *)a.out + token * a.out_stride + c;
   if (a.add) {
     float old[N];
@@ -294,11 +396,60 @@ combine(oct_cuda_combine a, oct_cuda_pairs pairs) {
   store_floats<O, N>(out, sum);
 }
 
+/* A block per token, ITEMS runs of N elements a thread. */
+template <typename T, typename O, int N, int ITEMS>
+static __global__ void
+combine_norm(oct_cuda_combine a, oct_cuda_pairs pairs) {
+  __shared__ float room[32];
+  admit_successor();
+  await_predecessors();
+  uint32_t token = blockIdx.x;
+  float sums[ITEMS][N], squares = 0;
+#pragma unroll
+  for (int j = 0; j < ITEMS; j++) {
+    sum_pairs<T, N>(a, pairs, token, (j * blockDim.x + threadIdx.x) * N, sums[j]);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      squares += sums[j][i] * sums[j][i];
+  }
+  float factor = rsqrtf(block_sum(squares, room) / a.width + a.norm_eps);
+#pragma unroll
+  for (int j = 0; j < ITEMS; j++) {
+    uint32_t c = (j * blockDim.x + threadIdx.x) * N;
+    if (c >= a.width)
+      break;
+    float norm[N];
+    load_floats<O, N>((const O *)a.norm + c, norm);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      sums[j][i] *= factor * norm[i];
+    store_floats<O, N>((O *)a.out + token * a.out_stride + c, sums[j]);
+  }
+}
+
+template <typename T, typename O, int N>
+static int
+launch_combine_norm(const oct_cuda_queue *queue, const oct_cuda_combine *call) {
+  constexpr int ITEMS = N == 8 ? 4 : 16;
+  uint32_t threads = round_up(ceil_div(call->width, N), 32), n = call->pairs->n;
+  if (call->add || call->width > 1024 * ITEMS * N)
+    return OCT_CUDA_UNSUPPORTED;
+  if (threads <= 512)
+    return launch(queue, combine_norm<T, O, N, 1>, dim3(n), dim3(threads), 0, *call, *call->pairs);
+  threads = round_up(ceil_div(threads, ITEMS), 32);
+  return launch(queue, combine_norm<T, O, N, ITEMS>, dim3(n), dim3(threads), 0, *call,
+                *call->pairs);
+}
+
 template <typename T, typename O>
 static int
 launch_combine(const oct_cuda_queue *queue, const oct_cuda_combine *call) {
   uint32_t n = call->pairs->n;
-  if (call->width % 8 == 0 && call->y_stride % 8 == 0 && call->out_stride % 8 == 0)
+  bool even = call->width % 8 == 0 && call->y_stride % 8 == 0 && call->out_stride % 8 == 0;
+  if (call->norm != NULL)
+    return even ? launch_combine_norm<T, O, 8>(queue, call)
+                : launch_combine_norm<T, O, 1>(queue, call);
+  if (even)
     return launch(queue, combine<T, O, 8>, dim3(n, ceil_div(call->width, 8 * 128)), dim3(128), 0,
                   *call, *call->pairs);
   return launch(queue, combine<T, O, 1>, dim3(n, ceil_div(call->width, 128)), dim3(128), 0, *call,
@@ -309,6 +460,8 @@ int
 oct_cuda_combine_pairs(const oct_cuda_queue *queue, const oct_cuda_combine *call) {
   if (call->pairs->n == 0)
     return OCT_CUDA_OK;
+  if (call->pairs->top_k > OCT_CUDA_TOP_K_MAX)
+    return OCT_CUDA_UNSUPPORTED;
   return OCT_BY_TYPE(call->type, T,
                      OCT_BY_TYPE(call->out_type, O, launch_combine<T, O>(queue, call)));
 }

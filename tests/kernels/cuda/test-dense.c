@@ -224,34 +224,97 @@ test_quantise(void) {
 }
 
 static void
+check_gated_norm(const oct_cuda_queue *queue, oct_cuda_type type, guint32 width, guint32 first) {
+  guint32 n = 5, heads = 3;
+  gsize size = (gsize)n * heads * width, left = (gsize)first * heads * width;
+  g_autofree float *x = data_normal(size, 1), *gate = data_normal(size, 1);
+  g_autofree float *weight = data_normal(width, 1);
+  void *d = device_put(type, x, size);
+  oct_cuda_gated_norm call = {.type = type,
+                              .n = n,
+                              .heads = heads,
+                              .width = width,
+                              .first = first > 0 ? device_copy(&first, sizeof first) : NULL,
+                              .x = d,
+                              .gate = device_put(type, gate, size),
+                              .weight = device_put(type, weight, width),
+                              .x_stride = (gsize)heads * width,
+                              .gate_stride = (gsize)heads * width,
+                              .eps = 1e-5f,
+                              .out = d,
+                              .out_stride = (gsize)heads * width};
+  device_check(oct_cuda_gated_rms_norm(queue, &call));
+  oct_ref_rms_norm(x + left, weight, (n - first) * heads, width, width, 1e-5f, x + left);
+  oct_ref_sigmoid_gate(x + left, gate + left, size - left);
+  g_autofree float *out = device_get(type, d, size);
+  device_expect("gated norm", out + left, x + left, size - left, limit_of(type));
+  g_assert_cmpmem(out, left * sizeof *out, x, left * sizeof *x);
+}
+
+static void
 test_gated_norm(void) {
+  static const guint32 widths[] = {40, 64, 77, 128, 200};
   const oct_cuda_queue *queue = device_queue(0);
   if (queue == NULL)
     return;
-  for (guint t = 0; t < 2; t++) {
-    guint32 n = 5, heads = 3, width = 40;
-    gsize size = (gsize)n * heads * width;
-    g_autofree float *x = data_normal(size, 1), *gate = data_normal(size, 1);
-    g_autofree float *weight = data_normal(width, 1);
-    void *d = device_put(activations[t], x, size);
-    oct_cuda_gated_norm call = {.type = activations[t],
+  for (guint i = 0; i < 4 * G_N_ELEMENTS(widths); i++)
+    check_gated_norm(queue, activations[i % 2], widths[i / 4], i / 2 % 2 * 2);
+}
+
+static void
+test_gate(void) {
+  static const guint32 widths[] = {3, 136, 12288};
+  const oct_cuda_queue *queue = device_queue(0);
+  if (queue == NULL)
+    return;
+  for (guint i = 0; i < 2 * G_N_ELEMENTS(widths); i++) {
+    guint32 n = 7, width = widths[i / 2];
+    gsize size = (gsize)n * width;
+    g_autofree float *x = data_normal(size, 1), *gate = data_normal(size, 3);
+    const oct_cuda_gate call = {.type = activations[i % 2],
                                 .n = n,
-                                .heads = heads,
                                 .width = width,
-                                .x = d,
-                                .gate = device_put(activations[t], gate, size),
-                                .weight = device_put(activations[t], weight, width),
-                                .x_stride = (gsize)heads * width,
-                                .gate_stride = (gsize)heads * width,
-                                .eps = 1e-5f,
-                                .out = d,
-                                .out_stride = (gsize)heads * width};
-    device_check(oct_cuda_gated_rms_norm(queue, &call));
-    oct_ref_rms_norm(x, weight, n * heads, width, width, 1e-5f, x);
+                                .x = device_put(activations[i % 2], x, size),
+                                .gate = device_put(activations[i % 2], gate, size),
+                                .x_stride = width,
+                                .gate_stride = width};
+    device_check(oct_cuda_sigmoid_gate(queue, &call));
     oct_ref_sigmoid_gate(x, gate, size);
-    g_autofree float *out = device_get(activations[t], d, size);
-    device_expect("gated norm", out, x, size, limit_of(activations[t]));
+    g_autofree float *out = device_get(activations[i % 2], call.x, size);
+    device_expect("gate", out, x, size, limit_of(activations[i % 2]));
   }
+}
+
+/* SiTU over gates and ups of all sizes, element by element: no rounding hides behind larger ones.
+ */
+static void
+test_situ_everywhere(void) {
+  enum { SIDE = 401 };
+  const oct_cuda_queue *queue = device_queue(0);
+  if (queue == NULL)
+    return;
+  const oct_glu_params situ = {.kind = OCT_GLU_SITU, .alpha = 4, .limit = 25};
+  gsize n = (gsize)SIDE * SIDE;
+  g_autofree float *x = g_new(float, 2 * n);
+  for (gsize i = 0; i < n; i++) {
+    float g = ((float)(i / SIDE) - 200) / 200, u = ((float)(i % SIDE) - 200) / 200;
+    x[2 * i] = 60 * g * g * g;
+    x[2 * i + 1] = 300 * u * u * u;
+  }
+  const oct_cuda_glu call = {.type = OCT_CUDA_F32,
+                             .params = situ,
+                             .pairs = true,
+                             .n = SIDE,
+                             .inner = SIDE,
+                             .x = device_copy(x, 2 * n * sizeof *x),
+                             .x_stride = 2 * SIDE,
+                             .out = device_room_of(OCT_CUDA_F32, n),
+                             .out_stride = SIDE};
+  device_check(oct_cuda_glu_rows(queue, &call));
+  g_autofree float *out = device_get(OCT_CUDA_F32, call.out, n), *want = g_new(float, n);
+  oct_ref_glu(&situ, x, x + 1, 2, (guint32)n, want);
+  for (gsize i = 0; i < n; i++)
+    g_assert_cmpfloat_with_epsilon(out[i], want[i], 1e-30f + 5e-6f * fabsf(want[i]));
 }
 
 int
@@ -265,5 +328,7 @@ main(int argc, char **argv) {
   g_test_add_func("/cuda/dense/adds-biases-and-gated-rows", test_add);
   g_test_add_func("/cuda/dense/quantises-each-row-by-its-largest", test_quantise);
   g_test_add_func("/cuda/dense/norms-and-gates-heads", test_gated_norm);
+  g_test_add_func("/cuda/dense/gates-rows", test_gate);
+  g_test_add_func("/cuda/dense/situ-is-exact-at-every-size", test_situ_everywhere);
   return g_test_run();
 }

@@ -10,7 +10,7 @@ typedef struct reduce_case {
   guint32 ranks, n, width;
   oct_cuda_type type, residual;
   oct_cuda_reduce_way way;
-  gboolean has_residual;
+  gboolean has_residual, has_norm;
 } reduce_case;
 
 typedef struct rank {
@@ -75,7 +75,7 @@ run_case(rank *ranks, const reduce_case *c, guint32 number) {
         .width = c->width,
         .x = device_put(c->type, x, size),
         .residual = c->has_residual ? device_put(c->residual, residual, size) : NULL,
-        .weight = d_weight,
+        .weight = c->has_norm ? d_weight : NULL,
         .eps = 1e-5f,
         .out = device_room_of(c->type, size),
         .way = c->way};
@@ -90,10 +90,10 @@ run_case(rank *ranks, const reduce_case *c, guint32 number) {
   if (device_quick())
     return;
   memcpy(want, sum, size * sizeof *sum);
-  if (c->has_residual) {
+  if (c->has_residual)
     oct_ref_add(want, residual, size);
+  if (c->has_norm)
     oct_ref_rms_norm(want, weight, c->n, c->width, c->width, 1e-5f, want);
-  }
   g_autofree float *first = NULL;
   for (guint32 r = 0; r < c->ranks; r++) {
     g_autofree float *out = device_get(c->type, ranks[r].call.out, size);
@@ -107,15 +107,18 @@ run_case(rank *ranks, const reduce_case *c, guint32 number) {
 static void
 test_reduce(void) {
   static const reduce_case cases[] = {
-      {2, 1, 4096, OCT_CUDA_BF16, OCT_CUDA_BF16, OCT_CUDA_REDUCE_ONE_SHOT, TRUE},
-      {2, 8, 64, OCT_CUDA_BF16, OCT_CUDA_F32, OCT_CUDA_REDUCE_ONE_SHOT, TRUE},
-      {2, 1, 8192, OCT_CUDA_BF16, OCT_CUDA_F32, OCT_CUDA_REDUCE_PACKETS, TRUE},
-      {2, 3, 72, OCT_CUDA_F32, OCT_CUDA_F32, OCT_CUDA_REDUCE_ONE_SHOT, FALSE},
-      {2, 7, 8192, OCT_CUDA_BF16, OCT_CUDA_F32, OCT_CUDA_REDUCE_TWO_SHOT, TRUE},
-      {2, 5, 72, OCT_CUDA_F32, OCT_CUDA_F32, OCT_CUDA_REDUCE_PACKETS, FALSE},
-      {2, 2, 7168, OCT_CUDA_F32, OCT_CUDA_F32, OCT_CUDA_REDUCE_PACKETS, TRUE},
-      {2, 1, 72, OCT_CUDA_F32, OCT_CUDA_F32, OCT_CUDA_REDUCE_TWO_SHOT, FALSE},
-      {2, 40, 512, OCT_CUDA_BF16, OCT_CUDA_BF16, OCT_CUDA_REDUCE_TWO_SHOT, FALSE}};
+      {2, 1, 4096, OCT_CUDA_BF16, OCT_CUDA_BF16, OCT_CUDA_REDUCE_ONE_SHOT, TRUE, TRUE},
+      {2, 8, 64, OCT_CUDA_BF16, OCT_CUDA_F32, OCT_CUDA_REDUCE_ONE_SHOT, TRUE, TRUE},
+      {2, 1, 8192, OCT_CUDA_BF16, OCT_CUDA_F32, OCT_CUDA_REDUCE_PACKETS, TRUE, TRUE},
+      {2, 3, 72, OCT_CUDA_F32, OCT_CUDA_F32, OCT_CUDA_REDUCE_ONE_SHOT, FALSE, FALSE},
+      {2, 7, 8192, OCT_CUDA_BF16, OCT_CUDA_F32, OCT_CUDA_REDUCE_TWO_SHOT, TRUE, TRUE},
+      {2, 5, 72, OCT_CUDA_F32, OCT_CUDA_F32, OCT_CUDA_REDUCE_PACKETS, FALSE, FALSE},
+      {2, 2, 7168, OCT_CUDA_F32, OCT_CUDA_F32, OCT_CUDA_REDUCE_PACKETS, TRUE, TRUE},
+      {2, 1, 72, OCT_CUDA_F32, OCT_CUDA_F32, OCT_CUDA_REDUCE_TWO_SHOT, FALSE, FALSE},
+      {2, 40, 512, OCT_CUDA_BF16, OCT_CUDA_BF16, OCT_CUDA_REDUCE_TWO_SHOT, FALSE, FALSE},
+      {2, 2, 3584, OCT_CUDA_BF16, OCT_CUDA_BF16, OCT_CUDA_REDUCE_PACKETS, FALSE, TRUE},
+      {2, 9, 3584, OCT_CUDA_BF16, OCT_CUDA_BF16, OCT_CUDA_REDUCE_ONE_SHOT, FALSE, TRUE},
+      {2, 5, 72, OCT_CUDA_F32, OCT_CUDA_F32, OCT_CUDA_REDUCE_TWO_SHOT, FALSE, TRUE}};
   const oct_cuda_queue *queue = device_queue(0);
   if (queue == NULL)
     return;

@@ -96,9 +96,10 @@ check_pairs(const oct_cuda_queue *queue, guint32 n, guint32 top_k, guint32 n_exp
 
 static void
 test_pairs(void) {
-  static const guint32 cases[][5] = {{1, 3, 8, 0, 8},       {77, 3, 8, 2, 4},
-                                     {40, 8, 128, 0, 128},  {900, 8, 64, 0, 64},
-                                     {700, 6, 160, 80, 40}, {300, 16, 896, 0, 896}};
+  static const guint32 cases[][5] = {
+      {1, 3, 8, 0, 8},         {77, 3, 8, 2, 4},        {40, 8, 128, 0, 128},
+      {900, 8, 64, 0, 64},     {700, 6, 160, 80, 40},   {300, 16, 896, 0, 896},
+      {64, 16, 896, 112, 112}, {3000, 16, 896, 0, 896}, {5000, 32, 1024, 0, 1024}};
   for (guint i = 0; i < G_N_ELEMENTS(cases); i++) {
     const oct_cuda_queue *queue = device_queue(0);
     if (queue == NULL)
@@ -139,11 +140,48 @@ test_combine(void) {
   }
 }
 
+/* The norm of the sum, of 16 experts as of one, from widths that fit a block's first run on. */
+static void
+test_combine_norm(void) {
+  static const guint32 widths[] = {3584, 75, 8192, 64, 16384, 5001};
+  for (guint k = 0; k < 2 * G_N_ELEMENTS(widths); k++) {
+    const oct_cuda_queue *queue = device_queue(0);
+    if (queue == NULL)
+      return;
+    guint32 n = 9, top_k = 1 + 15 * (k / 2 % 2), width = widths[k / 2], size = n * top_k;
+    oct_cuda_type type = k % 2 == 0 ? OCT_CUDA_F32 : OCT_CUDA_BF16;
+    g_autofree guint32 *row_of = data_pages(size, size);
+    g_autofree float *y = data_normal((gsize)size * width, 1), *weights = data_normal(size, 1);
+    g_autofree float *norm = data_normal(width, 1), *want = g_new0(float, (gsize)n *width);
+    row_of[size - 1] = OCT_CUDA_NONE;
+    oct_cuda_pairs pairs = {.n = n, .top_k = top_k, .row_of = device_copy(row_of, size * 4)};
+    oct_cuda_combine call = {.type = OCT_CUDA_F32,
+                             .out_type = type,
+                             .pairs = &pairs,
+                             .weights = device_copy(weights, size * sizeof *weights),
+                             .width = width,
+                             .y = device_put(OCT_CUDA_F32, y, (gsize)size * width),
+                             .y_stride = width,
+                             .norm = device_put(type, norm, width),
+                             .norm_eps = 1e-5f,
+                             .out = device_room_of(type, (gsize)n * width),
+                             .out_stride = width};
+    device_check(oct_cuda_combine_pairs(queue, &call));
+    for (guint32 p = 0; p < size - 1; p++)
+      for (guint32 c = 0; c < width; c++)
+        want[(gsize)(p / top_k) * width + c] += weights[p] * y[(gsize)row_of[p] * width + c];
+    oct_ref_rms_norm(want, norm, n, width, width, 1e-5f, want);
+    g_autofree float *got = device_get(type, call.out, (gsize)n * width);
+    device_expect("norm of the sum", got, want, (gsize)n * width, k % 2 == 0 ? 1e-5 : 4e-3);
+  }
+}
+
 int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/cuda/route/chooses-as-the-reference", test_routing);
   g_test_add_func("/cuda/route/pairs-are-sorted-by-expert-and-token", test_pairs);
   g_test_add_func("/cuda/route/adds-up-what-experts-give", test_combine);
+  g_test_add_func("/cuda/route/norms-the-sum-over-experts", test_combine_norm);
   return g_test_run();
 }
