@@ -3,6 +3,7 @@
  * domain's sums over its own experts. */
 #include "backends/arithmetic.h"
 #include "backends/cuda/forward-internal.h"
+#include "backends/cuda/residency.h"
 
 static void
 note(oct_cuda_forward *f, int result, const char *what) {
@@ -94,6 +95,8 @@ multiply_experts(oct_cuda_forward *f, const oct_cuda_layer *l, const oct_cuda_pa
                                  .x_stride = hidden,
                                  .y = f->room.both,
                                  .y_stride = 2 * (gsize)inner};
+  if (f->model->residency != NULL)
+    (void)oct_cuda_residency_fetch(f->model->residency, l, pairs->starts, &call);
   note(f, oct_cuda_expert_multiply(&f->rank->queue, &call), "experts");
   activate(f, pairs->n * pairs->top_k, inner, pairs->starts + pairs->n_local);
   call.weight = l->experts.down;

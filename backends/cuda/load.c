@@ -3,6 +3,7 @@
 
 #include "backends/arithmetic.h"
 #include "backends/cuda/matrix.h"
+#include "backends/cuda/residency.h"
 #include "engine/base/assert.h"
 
 /* Quantised weights that are widened: what to say of them when all are loaded. */
@@ -292,6 +293,8 @@ take_moe(const loader *l, oct_cuda_layer *to) {
   to->router_bias = take_norm(l, OCT_WEIGHT_ROUTER_BIAS, to->index);
   to->score_bias = take_vector(l, OCT_WEIGHT_ROUTER_SCORE_BIAS, to->index, OCT_CUDA_F32);
   to->experts = take_ffn(l, OCT_WEIGHT_EXPERT_GATE, to->index, to->first_expert, to->n_experts);
+  if (l->m->residency != NULL && !oct_cuda_residency_take(l->m->residency, to))
+    return;
   take_expert_biases(l, to);
   if (f->shared_intermediate == 0)
     return;
@@ -403,6 +406,7 @@ oct_cuda_model_load(oct_cuda_model *m, oct_cuda_rank *r, const oct_cuda_source *
   m->latent_scale = oct_arithmetic_latent_scale(m->spec);
   m->latent_eps = oct_arithmetic_latent_eps(m->spec);
   place_layers(m);
+  m->residency = oct_cuda_residency_new(r, m->spec);
   l.upload = oct_cuda_upload_new(r);
   if (l.upload == NULL)
     return FALSE;
@@ -426,5 +430,6 @@ oct_cuda_model_load(oct_cuda_model *m, oct_cuda_rank *r, const oct_cuda_source *
 
 void
 oct_cuda_model_clear(oct_cuda_model *m) {
+  g_clear_pointer(&m->residency, oct_cuda_residency_free);
   g_clear_pointer(&m->layers, g_free);
 }

@@ -44,6 +44,7 @@ typedef struct oct_cuda_layer {
 
 typedef struct oct_cuda_model {
   oct_cuda_rank *rank;
+  struct oct_cuda_residency *residency; /* residency.h; NULL: all experts are on the device */
   const oct_model_spec *spec;
   oct_cuda_layer *layers; /* [rank->n_layers] */
   oct_cuda_matrix embedding, head;

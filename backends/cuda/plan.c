@@ -58,6 +58,7 @@ oct_cuda_plan_new(const oct_instance_config *config) {
   p->domains = g_new0(oct_cuda_domain_plan, p->n_domains);
   for (guint32 d = 0; d < p->n_domains; d++) {
     p->domains[d].changes = g_array_new(FALSE, FALSE, sizeof(oct_glue_change));
+    p->domains[d].experts = g_array_new(FALSE, FALSE, sizeof(oct_glue_change));
     p->domains[d].openings = g_array_new(FALSE, FALSE, sizeof(oct_cuda_opening));
   }
   return p;
@@ -69,12 +70,14 @@ oct_cuda_plan_free(oct_cuda_plan *p) {
     return;
   for (guint32 d = 0; d < p->n_domains; d++) {
     g_array_unref(p->domains[d].changes);
+    g_array_unref(p->domains[d].experts);
     g_array_unref(p->domains[d].openings);
     g_free(p->domains[d].head);
     g_free(p->domains[d].tail);
   }
   g_free(p->domains);
   g_free(p->parts);
+  g_free(p->resident);
   g_free(p);
 }
 
@@ -93,6 +96,23 @@ add_changes(const oct_cuda_plan *p, const oct_cuda_slots_state *slots) {
     const oct_glue_change change = {(guint32)at, s->tables[c->group].pages[c->index]};
     g_array_append_val(p->domains[s->domain].changes, change);
   }
+}
+
+/* Every domain's ranks have a map of all experts. */
+static void
+add_expert_changes(oct_cuda_plan *p, const oct_cuda_slots_state *slots) {
+  if (slots->resident == NULL)
+    return;
+  for (guint32 i = 0; i < p->step->n_experts; i++) {
+    const oct_expert_change *c = &oct_step_experts(p->step)[i];
+    gsize at = (gsize)c->layer * slots->n_layer_experts + c->expert;
+    const oct_glue_change change = {(guint32)at, slots->expert_at[at]};
+    for (guint32 d = 0; d < p->n_domains; d++)
+      g_array_append_val(p->domains[d].experts, change);
+  }
+  if (p->resident == NULL)
+    p->resident = g_new(guint64, slots->n_words);
+  memcpy(p->resident, slots->resident, slots->n_words * sizeof *p->resident);
 }
 
 static guint8 *
@@ -130,7 +150,9 @@ static void
 write_tail(oct_cuda_domain_plan *d, guint32 domain, const oct_step *step,
            const oct_cuda_slots_state *slots) {
   gsize end = 0, changes = d->changes->len * sizeof(oct_glue_change);
+  gsize experts = d->experts->len * sizeof(oct_glue_change);
   (void)place(&end, changes);
+  d->experts_at = place(&end, experts);
   for (guint32 i = 0; i < step->n_opens; i++) {
     const oct_slot_open *o = &oct_step_opens(step)[i];
     const oct_cuda_slot *s = &slots->slots[o->slot];
@@ -151,6 +173,8 @@ write_tail(oct_cuda_domain_plan *d, guint32 domain, const oct_step *step,
   guint8 *tail = grow(&d->tail, &d->tail_room, end);
   if (changes > 0)
     memcpy(tail, d->changes->data, changes);
+  if (experts > 0)
+    memcpy(tail + d->experts_at, d->experts->data, experts);
   guint next = 0;
   for (guint32 i = 0; i < step->n_opens && next < d->openings->len; i++) {
     const oct_slot_open *o = &oct_step_opens(step)[i];
@@ -393,6 +417,7 @@ oct_cuda_plan_make(oct_cuda_plan *p, oct_cuda_slots_state *slots, const oct_step
     d->n_seqs = d->n_decode = d->n_tokens = d->n_ids = d->max_queries = d->max_context = 0;
     d->n_rows = d->n_accepting = d->n_sampled = d->most_logprobs = d->n_masks = d->n_pooled = 0;
     g_array_set_size(d->changes, 0);
+    g_array_set_size(d->experts, 0);
     g_array_set_size(d->openings, 0);
   }
   p->feeds_on = 0;
@@ -402,6 +427,7 @@ oct_cuda_plan_make(oct_cuda_plan *p, oct_cuda_slots_state *slots, const oct_step
     if (!resolve_part(p, slots, i, fault))
       return FALSE;
   add_changes(p, slots);
+  add_expert_changes(p, slots);
   for (guint32 i = 0; i < p->n_domains; i++) {
     write_tail(&p->domains[i], i, step, slots);
     write_head(p, slots, i, padding);

@@ -72,8 +72,10 @@ typedef struct oct_cuda_domain_plan {
       *head; /* rows have slot + 1 for counts and for biases, the mask's index + 1 for mask; or 0 */
   gsize head_room;
   GArray *changes;  /* oct_glue_change */
+  GArray *experts;  /* oct_glue_change of the map of experts */
+  gsize experts_at; /* byte offset in the tail */
   GArray *openings; /* oct_cuda_opening, of slots that have penalties, biases or suppressed ids */
-  guint8 *tail;     /* changes, then what openings bring */
+  guint8 *tail;     /* changes, those of experts, then what openings bring */
   gsize tail_bytes, tail_room;
 } oct_cuda_domain_plan;
 
@@ -83,6 +85,7 @@ typedef struct oct_cuda_plan {
   oct_cuda_part *parts; /* [max_slots], in the record's order */
   oct_cuda_domain_plan *domains;
   guint32 n_domains;
+  guint64 *resident; /* as the slots', in this step; NULL without expert slots */
   guint64
       feeds_on; /* the latest earlier step that a slice needs tokens or positions of; 0 = none */
 } oct_cuda_plan;

@@ -36,7 +36,7 @@ oct_cuda_note(oct_cuda_rank *r, int result, const char *what) {
 /* ---------------------------------------------------------------- memory */
 
 static void *
-allocate(oct_cuda_rank *r, guint64 bytes, gboolean pinned, const char *what) {
+allocate(oct_cuda_rank *r, guint64 bytes, gboolean pinned, gboolean zeroed, const char *what) {
   void *block = NULL;
   gsize size = (gsize)MAX(bytes, 256);
   cudaError_t result =
@@ -50,10 +50,10 @@ allocate(oct_cuda_rank *r, guint64 bytes, gboolean pinned, const char *what) {
     oct_cuda_fail(r, message);
     return NULL;
   }
-  if (pinned)
+  if (pinned && zeroed)
     memset(block, 0, size);
-  else if (!oct_cuda_note(r, cudaMemset(block, 0, size), what) ||
-           !oct_cuda_note(r, cudaStreamSynchronize(NULL), what))
+  else if (!pinned && (!oct_cuda_note(r, cudaMemset(block, 0, size), what) ||
+                       !oct_cuda_note(r, cudaStreamSynchronize(NULL), what)))
     return NULL; /* the rank's streams do not wait for the default one: this thread does */
   g_ptr_array_add(pinned ? r->pinned : r->blocks, block);
   r->used += pinned ? 0 : size;
@@ -62,12 +62,17 @@ allocate(oct_cuda_rank *r, guint64 bytes, gboolean pinned, const char *what) {
 
 void *
 oct_cuda_alloc(oct_cuda_rank *r, guint64 bytes, const char *what) {
-  return allocate(r, bytes, FALSE, what);
+  return allocate(r, bytes, FALSE, TRUE, what);
 }
 
 void *
 oct_cuda_alloc_pinned(oct_cuda_rank *r, guint64 bytes, const char *what) {
-  return allocate(r, bytes, TRUE, what);
+  return allocate(r, bytes, TRUE, TRUE, what);
+}
+
+void *
+oct_cuda_alloc_pinned_unset(oct_cuda_rank *r, guint64 bytes, const char *what) {
+  return allocate(r, bytes, TRUE, FALSE, what);
 }
 
 void

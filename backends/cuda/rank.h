@@ -44,6 +44,8 @@ void oct_cuda_fail(oct_cuda_rank *rank, const char *message);
  * zeroed. NULL: noted, and the message says for what. 0 bytes give a valid pointer. */
 void *oct_cuda_alloc(oct_cuda_rank *rank, guint64 bytes, const char *what);
 void *oct_cuda_alloc_pinned(oct_cuda_rank *rank, guint64 bytes, const char *what);
+void *oct_cuda_alloc_pinned_unset(oct_cuda_rank *rank, guint64 bytes,
+                                  const char *what); /* not zeroed */
 /* Gives one block back, which nothing uses any more. */
 void oct_cuda_release(oct_cuda_rank *rank, void *block);
 cudaEvent_t oct_cuda_event_new(oct_cuda_rank *rank);

@@ -86,6 +86,13 @@ settle(const reader *r, guint32 i) {
 
 /* ---------------------------------------------------------------- experts */
 
+static gboolean
+was_missed(const reader *r, guint32 layer, guint32 expert) {
+  const guint64 *resident = r->in->plan->resident;
+  gsize at = (gsize)layer * r->slots->n_layer_experts + expert;
+  return resident != NULL && (resident[at / 64] >> at % 64 & 1) == 0;
+}
+
 static guint32
 each_expert(const reader *r, oct_expert_use *to) {
   const oct_instance_config *c = r->in->config;
@@ -103,7 +110,10 @@ each_expert(const reader *r, oct_expert_use *to) {
           tokens += ran ? o->counts[(gsize)l * o->most_experts + e] : 0;
         }
         if (tokens > 0 && to != NULL)
-          to[n] = (oct_expert_use){.layer = (guint16)(first + l), .expert = e, .tokens = tokens};
+          to[n] = (oct_expert_use){.layer = (guint16)(first + l),
+                                   .expert = e,
+                                   .tokens = tokens,
+                                   .missed = was_missed(r, first + l, e)};
         n += tokens > 0;
       }
   }

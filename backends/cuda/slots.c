@@ -42,6 +42,20 @@ longest_context(const oct_cuda_slots_state *state) {
   return (guint32)MIN(tokens, c->spec->max_position);
 }
 
+static void
+open_experts(oct_cuda_slots_state *state) {
+  const oct_model_spec *spec = state->config->spec;
+  if (state->config->memory.n_expert_slots == 0)
+    return;
+  for (guint32 i = 0; i < spec->n_ffn; i++)
+    state->n_layer_experts = MAX(state->n_layer_experts, spec->ffn[i].n_experts);
+  gsize n = (gsize)spec->n_layers * state->n_layer_experts;
+  state->expert_at = g_new(guint32, n);
+  memset(state->expert_at, 0xff, n * sizeof *state->expert_at);
+  state->n_words = (n + 63) / 64;
+  state->resident = g_new0(guint64, state->n_words);
+}
+
 void
 oct_cuda_slots_open(oct_cuda_slots_state *state, const oct_instance_config *config) {
   memset(state, 0, sizeof *state);
@@ -58,6 +72,7 @@ oct_cuda_slots_open(oct_cuda_slots_state *state, const oct_instance_config *conf
   state->slots = g_new0(oct_cuda_slot, config->max_slots);
   for (guint32 i = 0; i < config->max_slots; i++)
     state->slots[i].tables = g_new0(oct_cuda_table, state->n_groups);
+  open_experts(state);
 }
 
 void
@@ -68,6 +83,8 @@ oct_cuda_slots_close(oct_cuda_slots_state *state) {
     g_free(state->slots[i].tables);
   }
   g_clear_pointer(&state->slots, g_free);
+  g_clear_pointer(&state->expert_at, g_free);
+  g_clear_pointer(&state->resident, g_free);
 }
 
 /* ---------------------------------------------------------------- opens and changes */
@@ -121,12 +138,31 @@ change_table(oct_cuda_slots_state *state, const oct_step *step, const oct_page_c
   return TRUE;
 }
 
+static gboolean
+change_expert(oct_cuda_slots_state *state, const oct_step *step, const oct_expert_change *c,
+              oct_fault *fault) {
+  if (state->expert_at == NULL)
+    return breach(step, fault, "layer %u expert %u moves, but every expert is resident", c->layer,
+                  c->expert);
+  gsize at = (gsize)c->layer * state->n_layer_experts + c->expert;
+  guint64 bit = (guint64)1 << at % 64;
+  state->expert_at[at] = c->slot;
+  if (c->slot != OCT_NO_INDEX)
+    state->resident[at / 64] |= bit;
+  else
+    state->resident[at / 64] &= ~bit;
+  return TRUE;
+}
+
 gboolean
 oct_cuda_slots_apply(oct_cuda_slots_state *state, const oct_step *step, oct_fault *fault) {
   for (guint32 i = 0; i < step->n_opens; i++)
     open_slot(state, step, &oct_step_opens(step)[i]);
   for (guint32 i = 0; i < step->n_changes; i++)
     if (!change_table(state, step, &oct_step_changes(step)[i], fault))
+      return FALSE;
+  for (guint32 i = 0; i < step->n_experts; i++)
+    if (!change_expert(state, step, &oct_step_experts(step)[i], fault))
       return FALSE;
   return TRUE;
 }

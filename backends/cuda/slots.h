@@ -38,14 +38,20 @@ typedef struct oct_cuda_slots_state {
   gsize firsts[OCT_MODEL_GROUPS_MAX];  /* where the group's tables begin there */
   gsize n_entries;
   oct_cuda_slot *slots; /* [max_slots] */
+  /* Expert slots; NULL when all experts are on the device. Experts of layer l begin at l *
+   * n_layer_experts. */
+  guint32 n_layer_experts;
+  guint32 *expert_at; /* slot of each, OCT_NO_INDEX: none */
+  guint64 *resident;  /* a bit for each that has one */
+  gsize n_words;      /* of these bits */
 } oct_cuda_slots_state;
 
 /* Life cycle. */
 void oct_cuda_slots_open(oct_cuda_slots_state *state, const oct_instance_config *config);
 void oct_cuda_slots_close(oct_cuda_slots_state *state);
 
-/* Use. Opens and page changes of a step, in its order. FALSE: *fault (FATAL) says what the engine
- * must never do. */
+/* Use. Opens, page changes and expert changes of a step, in its order. FALSE: *fault (FATAL) says
+ * what the engine must never do. */
 gboolean oct_cuda_slots_apply(oct_cuda_slots_state *state, const oct_step *step, oct_fault *fault);
 /* Where slice `s` begins: *position, or OCT_NO_INDEX when the device alone knows; *end is beyond
  * the last position that it may write. FALSE as above. */

@@ -1,6 +1,7 @@
 /* A rank from its opening to the logits of a step. */
 #include <string.h>
 
+#include "backends/cuda/residency.h"
 #include "backends/cuda/stepper-internal.h"
 #include "engine/base/assert.h"
 
@@ -291,6 +292,14 @@ apply_tail(oct_cuda_stepper *s, const oct_cuda_domain_plan *d, oct_cuda_place *p
                      oct_glue_tables(s->rank.compute, s->tables, changes, d->changes->len),
                      "page tables"))
     return FALSE;
+  const oct_glue_change *experts =
+      (const oct_glue_change *)(gconstpointer)(s->tail + d->experts_at);
+  if (d->experts->len > 0 &&
+      !oct_cuda_note(&s->rank,
+                     oct_glue_tables(s->rank.compute, oct_cuda_residency_map(s->model.residency),
+                                     experts, d->experts->len),
+                     "the map of experts"))
+    return FALSE;
   for (guint i = 0; s->rank.is_last && i < d->openings->len; i++)
     if (!open_slot(s, &g_array_index(d->openings, oct_cuda_opening, i)))
       return FALSE;
@@ -320,12 +329,20 @@ send_head(oct_cuda_stepper *s, const oct_cuda_domain_plan *d, oct_cuda_place *p,
                        "a step's record");
 }
 
+/* A page, a state or an expert. */
+static gboolean
+make_copy(oct_cuda_stepper *s, const oct_cuda_memory *peer, const oct_copy *copy,
+          cudaStream_t stream) {
+  if (copy->kind == OCT_COPY_EXPERT)
+    return oct_cuda_residency_copy(s->model.residency, copy, stream);
+  return oct_cuda_memory_copy(&s->memory, peer, copy, stream);
+}
+
 gboolean
 oct_cuda_stepper_make_copies(oct_cuda_stepper *s, const oct_step *step, oct_copy_order order) {
   const oct_copy *copies = oct_step_copies(step);
   for (guint32 i = 0; i < step->n_copies; i++)
-    if (copies[i].order == order &&
-        !oct_cuda_memory_copy(&s->memory, NULL, &copies[i], s->rank.compute))
+    if (copies[i].order == order && !make_copy(s, NULL, &copies[i], s->rank.compute))
       return FALSE;
   return TRUE;
 }
@@ -477,7 +494,7 @@ oct_cuda_stepper_copy(oct_cuda_stepper *s, const oct_cuda_beside *b) {
                      "an event"))
     return FALSE;
   for (guint32 i = 0; i < b->n; i++)
-    if (!oct_cuda_memory_copy(&s->memory, b->peer, &b->copies[i], stream))
+    if (!make_copy(s, b->peer, &b->copies[i], stream))
       return FALSE;
   return b->done == NULL || oct_cuda_note(&s->rank, cudaEventRecord(b->done, stream), "an event");
 }

@@ -85,6 +85,7 @@ fill_capabilities(oct_cuda_instance *in, guint64 left) {
                           .graph_max_batch = oct_cuda_stepper_graph_most(in->steppers[0]),
                           .token_ids = TRUE,
                           .masks = TRUE,
+                          .expert_slots = TRUE,
                           .host_tier = TRUE,
                           .pooling = TRUE,
                           .clock = OCT_CLOCK_REAL};

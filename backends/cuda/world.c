@@ -169,11 +169,8 @@ usable(const oct_cuda_world *w, guint32 id, GError **error) {
 /* What of the step this instance lacks; NULL = nothing. */
 static const char *
 lacks(const oct_cuda_instance *in, const oct_step *step) {
-  if (step->n_experts > 0)
+  if (step->n_experts > 0 && in->config.memory.n_expert_slots == 0)
     return "expert slots";
-  for (guint32 i = 0; i < step->n_copies; i++)
-    if (oct_step_copies(step)[i].kind == OCT_COPY_EXPERT)
-      return "expert slots";
   for (guint32 i = 0; i < step->n_opens; i++)
     if (oct_step_opens(step)[i].n_stops > OCT_CUDA_STOPS_MAX)
       return "more suppressed ids of a sequence than 64";
@@ -259,15 +256,7 @@ is_new(const oct_cuda_instance *in, guint64 ticket, GError **error) {
 static gboolean
 takes_copies(const oct_cuda_instance *in, guint64 ticket, const oct_copy *copies, guint32 n,
              GError **error) {
-  if (!oct_copies_check(copies, n, &in->config, error))
-    return FALSE;
-  for (guint32 i = 0; i < n; i++)
-    if (copies[i].kind == OCT_COPY_EXPERT) {
-      g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_UNSUPPORTED,
-                  "copies[%u] loads an expert: this backend has no expert slots", i);
-      return FALSE;
-    }
-  return is_new(in, ticket, error);
+  return oct_copies_check(copies, n, &in->config, error) && is_new(in, ticket, error);
 }
 
 static oct_submit

@@ -22,6 +22,7 @@ typedef struct golden_world {
   oct_parallel parallel;
   gboolean kimi_k3; /* the checkpoints of kimi-k3 too */
   gboolean eager;
+  guint32 expert_percent; /* of a rank's experts that have slots; 0: all are on the device */
   gboolean needs_gpu; /* skipped where there is none */
 } golden_world;
 
