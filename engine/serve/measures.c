@@ -224,6 +224,10 @@ FIGURE(get_recomputed, s->recomputed_tokens)
 FIGURE(get_steps, s->steps)
 FIGURE(get_busy, (double)s->busy_ns / 1e9)
 FIGURE(get_lost, s->lost)
+FIGURE(get_expert_uses, s->experts.uses)
+FIGURE(get_expert_hits, s->experts.hits)
+FIGURE(get_expert_loads, s->experts.loads)
+FIGURE(get_expert_bytes, s->experts.loaded_bytes)
 FIGURE(get_drafts, s->speculation.drafts)
 FIGURE(get_draft_tokens, s->speculation.draft_tokens)
 FIGURE(get_accepted, s->speculation.accepted)
@@ -259,6 +263,14 @@ static const struct {
     {"octet:busy_seconds_total", "Time with at least one unfinished step.", OCT_METRIC_COUNTER,
      get_busy},
     {"octet:instance_lost_total", "Times the instance was lost.", OCT_METRIC_COUNTER, get_lost},
+    {"octet:expert_uses_total", "Experts that steps used, where a part is on the device.",
+     OCT_METRIC_COUNTER, get_expert_uses},
+    {"octet:expert_hits_total", "Those of them that were there.", OCT_METRIC_COUNTER,
+     get_expert_hits},
+    {"octet:expert_loads_total", "Experts brought into slots of the device.", OCT_METRIC_COUNTER,
+     get_expert_loads},
+    {"octet:expert_loaded_bytes_total", "Bytes of those, over all GPUs.", OCT_METRIC_COUNTER,
+     get_expert_bytes},
     {"vllm:spec_decode_num_drafts_total", "Times a sequence had drafts verified.",
      OCT_METRIC_COUNTER, get_drafts},
     {"vllm:spec_decode_num_draft_tokens_total", "Drafts verified.", OCT_METRIC_COUNTER,

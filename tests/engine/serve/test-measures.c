@@ -170,6 +170,30 @@ test_weights(void) {
   serve_rig_clear(&r);
 }
 
+/* Half of the experts have slots: some uses find theirs, and none is told where all are there. */
+static void
+test_experts(void) {
+  for (guint32 slots = 0; slots <= 4; slots += 4) {
+    serve_rig r;
+    serve_rig_init(&r, oct_mock_world_new(NULL, NULL));
+    r.spec->ffn[0] =
+        (oct_ffn_spec){.kind = OCT_FFN_MOE, .n_experts = 8, .top_k = 2, .moe_intermediate = 64};
+    r.config.engine.instance.memory.n_expert_slots = slots;
+    serve_add(&r, 0, "Hello");
+    serve_run(&r);
+    g_assert_no_error(r.error);
+    g_autoptr(GString) m = g_string_new("\n");
+    oct_service_write_metrics(r.service, m);
+    double uses = sample(m, "octet:expert_uses_total" LABELS);
+    double hits = sample(m, "octet:expert_hits_total" LABELS);
+    double loads = sample(m, "octet:expert_loads_total" LABELS);
+    double bytes = sample(m, "octet:expert_loaded_bytes_total" LABELS);
+    g_assert_true(slots > 0 ? hits > 0 && hits < uses : uses == 0);
+    g_assert_true(slots > 0 ? loads >= slots && bytes >= loads : loads == 0 && bytes == 0);
+    serve_rig_clear(&r);
+  }
+}
+
 /* What a replica did is told of it, and of no other. */
 static void
 test_replicas(void) {
@@ -283,6 +307,7 @@ main(int argc, char **argv) {
   g_test_add_func("/serve/measures/figures-add-up", test_figures);
   g_test_add_func("/serve/measures/names-are-there-or-excused", test_names);
   g_test_add_func("/serve/measures/weights-are-the-model-s", test_weights);
+  g_test_add_func("/serve/measures/experts-that-were-there", test_experts);
   g_test_add_func("/serve/measures/replicas-are-told-apart", test_replicas);
   g_test_add_func("/serve/measures/an-engine-s-full-queue-counts", test_rejections);
   g_test_add_func("/serve/measures/promtool-reads-them", test_promtool);
