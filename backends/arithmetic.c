@@ -20,7 +20,7 @@ refuse(GError **error, const char *format, ...) {
 /* ---------------------------------------------------------------- what is computed */
 
 gboolean
-oct_arithmetic_check_any(const oct_model_spec *spec, GError **error) {
+oct_arithmetic_check(const oct_model_spec *spec, GError **error) {
   if (spec->numerics.rope_scaling == OCT_ROPE_SCALING_OTHER)
     return refuse(error, "%s: rope scaling of another kind than linear, llama3 or yarn",
                   spec->name);
@@ -31,23 +31,6 @@ oct_arithmetic_check_any(const oct_model_spec *spec, GError **error) {
       return refuse(error, "%s: rotary positions on %u elements, which is odd", spec->name,
                     rotated);
   }
-  return TRUE;
-}
-
-gboolean
-oct_arithmetic_check(const oct_model_spec *spec, GError **error) {
-  if (!oct_arithmetic_check_any(spec, error))
-    return FALSE;
-  if (spec->attn_res_block > 0)
-    return refuse(error, "%s: attention residuals are not computed", spec->name);
-  if (spec->activation == OCT_ACTIVATION_SITU)
-    return refuse(error, "%s: the activation SiTU is not computed", spec->name);
-  for (guint32 i = 0; i < spec->n_attention; i++)
-    if (spec->attention[i].output_gate)
-      return refuse(error, "%s: gated latent attention is not computed", spec->name);
-  for (guint32 i = 0; i < spec->n_ffn; i++)
-    if (spec->ffn[i].kind == OCT_FFN_LATENT_MOE)
-      return refuse(error, "%s: experts on a latent are not computed", spec->name);
   return TRUE;
 }
 

@@ -7,9 +7,6 @@
 #include "kernels/kernels.h"
 
 /* FALSE with *error (CONFIG): a spec with something that no backend computes. */
-gboolean oct_arithmetic_check_any(const oct_model_spec *spec,
-                                  GError **error) G_GNUC_WARN_UNUSED_RESULT;
-/* The same, and what only some compute: the parts of Kimi K3. */
 gboolean oct_arithmetic_check(const oct_model_spec *spec, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* FALSE with *error (CONFIG): weights of `found` are not what a plan for `wanted` counts on. */
 gboolean oct_arithmetic_check_same(const oct_model_spec *found, const oct_model_spec *wanted,

@@ -308,7 +308,7 @@ oct_cpu_model_load(const oct_cpu_model_options *o,
                    gboolean (*progress)(void *user, double fraction), void *user, GError **error) {
   g_autoptr(oct_cpu_model) m = g_new0(oct_cpu_model, 1);
   m->owned = g_ptr_array_new_with_free_func(g_free);
-  if (!open_weights(m, o, error) || !oct_arithmetic_check_any(m->spec, error) ||
+  if (!open_weights(m, o, error) || !oct_arithmetic_check(m->spec, error) ||
       !oct_arithmetic_check_same(m->spec, o->spec, error))
     return NULL;
   set_layers(m);

@@ -96,7 +96,7 @@ cpu_open(oct_world *world, const oct_instance_config *config, guint32 *id, GErro
     return FALSE;
   }
   if (!oct_parallel_check(config->spec, &config->parallel, error) ||
-      !oct_arithmetic_check_any(config->spec, error))
+      !oct_arithmetic_check(config->spec, error))
     return FALSE;
   oct_cpu_instance *in = oct_cpu_instance_new(w, config, w->instances->len + 1);
   if (!is_virtual(w) && !oct_cpu_instance_start(in, error)) {

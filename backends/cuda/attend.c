@@ -266,6 +266,21 @@ attend_here(oct_cuda_forward *f, const oct_cuda_layer *l) {
   note(f, oct_cuda_mla_attend(&f->rank->queue, &call), "latent attention");
 }
 
+/* Kimi K3: a sigmoid of a product of the layer's input scales what attention gives. */
+static void
+gate_out(oct_cuda_forward *f, const oct_cuda_layer *l) {
+  gsize width = l->gate_b.rows;
+  oct_cuda_forward_project(f, &l->gate_b, NULL, f->room.normed, f->room.gate);
+  const oct_cuda_gate call = {.type = f->type,
+                              .n = f->m,
+                              .width = (guint32)width,
+                              .x = f->room.mixed,
+                              .x_stride = width,
+                              .gate = f->room.gate,
+                              .gate_stride = width};
+  note(f, oct_cuda_sigmoid_gate(&f->rank->queue, &call), "an output gate");
+}
+
 void
 oct_cuda_forward_latent(oct_cuda_forward *f, const oct_cuda_layer *l) {
   project_latent_queries(f, l);
@@ -284,6 +299,8 @@ oct_cuda_forward_latent(oct_cuda_forward *f, const oct_cuda_layer *l) {
   else
     attend_here(f, l);
   multiply_heads(f, l, FALSE);
+  if (l->gate_b.rows > 0)
+    gate_out(f, l);
   project_out(f, l);
 }
 

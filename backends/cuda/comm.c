@@ -314,6 +314,19 @@ norm(oct_cuda_comm *c, const oct_cuda_sum *call, const void *x) {
   return oct_cuda_note(c->rank, oct_cuda_rms_norm(&c->rank->queue, &n), "a norm");
 }
 
+/* What is done with a complete sum x. */
+static gboolean
+finish(oct_cuda_comm *c, const oct_cuda_sum *call, const void *x) {
+  gsize bytes = (gsize)call->n * call->width * oct_cuda_type_bytes(oct_cuda_rank_type(c->rank));
+  if (call->residual != NULL || call->weight != NULL)
+    return norm(c, call, x);
+  return x == call->out ||
+         oct_cuda_note(
+             c->rank,
+             cudaMemcpyAsync(call->out, x, bytes, cudaMemcpyDeviceToDevice, c->rank->compute),
+             "a sum over ranks");
+}
+
 /* FALSE: too large, or there is no such kernel; nothing was done. */
 static gboolean
 sum_by_peers(oct_cuda_comm *c, const oct_cuda_sum *call, gboolean *fine) {
@@ -347,14 +360,14 @@ oct_cuda_comm_sum(oct_cuda_comm *c, const oct_cuda_sum *call) {
   gsize elements = (gsize)call->n * call->width;
   gboolean fine = FALSE;
   if (c->n == 1)
-    return norm(c, call, call->x);
+    return finish(c, call, call->x);
   if (c->rank->group->shared_gpus)
     return begin_shared(c, call->x) &&
            oct_cuda_note(
                c->rank,
                oct_glue_sum(c->rank->compute, type, c->ring->sources, c->n, elements, c->sum),
                "a sum over ranks") &&
-           end_shared(c) && norm(c, call, c->sum);
+           end_shared(c) && finish(c, call, c->sum);
   if (sum_by_peers(c, call, &fine))
     return fine;
   return settle(c,
@@ -362,7 +375,7 @@ oct_cuda_comm_sum(oct_cuda_comm *c, const oct_cuda_sum *call) {
                                        type == OCT_CUDA_F32 ? ncclFloat32 : ncclBfloat16, ncclSum,
                                        c->comm, c->rank->compute),
                 "a sum") &&
-         norm(c, call, call->x);
+         finish(c, call, call->x);
 }
 
 /* Columns of one rank into their place. */

@@ -42,7 +42,8 @@ gboolean oct_cuda_comm_has_graphs(const oct_cuda_comm *comm);
 
 /* Use; all ranks in the same order, on the rank's compute stream. Sum over ranks of x[n, width] of
  * the activations' type, then as oct_cuda_rms_norm() with a residual: residual += sum, out = norm.
- * x may be overwritten. */
+ * Without residual, out, which may be x, is the sum's norm when there is a weight, else the sum. x
+ * may be overwritten. */
 typedef struct oct_cuda_sum {
   guint32 n, width;
   void *x;

@@ -35,15 +35,9 @@ oct_cuda_forward_dense(oct_cuda_forward *f, const oct_cuda_ffn *ffn) {
 
 /* ---------------------------------------------------------------- experts */
 
-/* Rows that experts take: this domain's, or those of all. */
-typedef struct rows {
-  guint32 n;
-  const void *x;
-  const guint32 *seq; /* OCT_CUDA_NONE: padding */
-} rows;
-
-static void
-route(oct_cuda_forward *f, const oct_cuda_layer *l, const rows *in) {
+void
+oct_cuda_forward_route(oct_cuda_forward *f, const oct_cuda_layer *l, const oct_cuda_rows *in,
+                       guint32 *experts, float *weights) {
   const oct_cuda_product router = {.weight = &l->router,
                                    .bias = l->router_bias,
                                    .x = in->x,
@@ -57,17 +51,17 @@ route(oct_cuda_forward *f, const oct_cuda_layer *l, const rows *in) {
       .n = in->n,
       .logits = f->room.router,
       .token_seq = in->seq,
-      .experts = f->room.experts,
-      .weights = f->room.weights};
+      .experts = experts,
+      .weights = weights};
   note(f, oct_cuda_route_tokens(&f->rank->queue, &call), "routing");
 }
 
 static oct_cuda_pairs
-sort_pairs(oct_cuda_forward *f, const oct_cuda_layer *l, const rows *in) {
+sort_pairs(oct_cuda_forward *f, const oct_cuda_layer *l, guint32 n) {
   gsize layer = l->index - f->rank->first_layer;
   /* All domains' tokens are the same ones everywhere: the first counts them. */
   gboolean counts = f->room.counts != NULL && (f->n_join == 1 || f->rank->domain == 0);
-  const oct_cuda_pairs pairs = {.n = in->n,
+  const oct_cuda_pairs pairs = {.n = n,
                                 .top_k = l->ffn_spec->top_k,
                                 .n_experts = l->ffn_spec->n_experts,
                                 .first_expert = l->first_expert,
@@ -84,7 +78,7 @@ sort_pairs(oct_cuda_forward *f, const oct_cuda_layer *l, const rows *in) {
 static void
 multiply_experts(oct_cuda_forward *f, const oct_cuda_layer *l, const oct_cuda_pairs *pairs,
                  const void *x) {
-  guint32 hidden = f->model->spec->hidden, inner = l->experts.inner;
+  guint32 outer = l->experts.gate_up.columns, inner = l->experts.inner;
   oct_cuda_expert_matmul call = {.type = f->type,
                                  .y_type = f->type,
                                  .weight = l->experts.gate_up,
@@ -92,7 +86,7 @@ multiply_experts(oct_cuda_forward *f, const oct_cuda_layer *l, const oct_cuda_pa
                                  .gather = true,
                                  .bias = l->gate_up_bias,
                                  .x = x,
-                                 .x_stride = hidden,
+                                 .x_stride = outer,
                                  .y = f->room.both,
                                  .y_stride = 2 * (gsize)inner};
   if (f->model->residency != NULL)
@@ -106,28 +100,38 @@ multiply_experts(oct_cuda_forward *f, const oct_cuda_layer *l, const oct_cuda_pa
   call.x = f->room.inner;
   call.x_stride = inner;
   call.y = f->room.pair_y;
-  call.y_stride = hidden;
+  call.y_stride = outer;
   note(f, oct_cuda_expert_multiply(&f->rank->queue, &call), "experts");
 }
 
-/* out[rows, hidden] (+)= what this rank's experts give. */
-static void
-run_experts(oct_cuda_forward *f, const oct_cuda_layer *l, const rows *in, void *out, gboolean add) {
-  guint32 hidden = f->model->spec->hidden;
-  route(f, l, in);
-  oct_cuda_pairs pairs = sort_pairs(f, l, in);
-  multiply_experts(f, l, &pairs, in->x);
+void
+oct_cuda_forward_run_pairs(oct_cuda_forward *f, const oct_cuda_layer *l, guint32 n,
+                           const oct_cuda_pair_work *work) {
+  guint32 outer = l->experts.gate_up.columns;
+  oct_cuda_pairs pairs = sort_pairs(f, l, n);
+  multiply_experts(f, l, &pairs, work->x);
   const oct_cuda_combine combine = {.type = OCT_CUDA_F32,
                                     .out_type = f->type,
                                     .pairs = &pairs,
                                     .weights = f->room.weights,
-                                    .width = hidden,
+                                    .width = outer,
                                     .y = f->room.pair_y,
-                                    .y_stride = hidden,
-                                    .add = add,
-                                    .out = out,
-                                    .out_stride = hidden};
+                                    .y_stride = outer,
+                                    .add = work->add,
+                                    .norm = work->norm,
+                                    .norm_eps = (float)f->model->spec->rms_norm_eps,
+                                    .out = work->out,
+                                    .out_stride = outer};
   note(f, oct_cuda_combine_pairs(&f->rank->queue, &combine), "experts");
+}
+
+/* out[rows, hidden] (+)= what this rank's experts give. */
+static void
+run_experts(oct_cuda_forward *f, const oct_cuda_layer *l, const oct_cuda_rows *in, void *out,
+            gboolean add) {
+  oct_cuda_forward_route(f, l, in, f->room.experts, f->room.weights);
+  const oct_cuda_pair_work work = {.x = in->x, .out = out, .add = add};
+  oct_cuda_forward_run_pairs(f, l, in->n, &work);
 }
 
 /* ---------------------------------------------------------------- all domains' tokens */
@@ -142,7 +146,7 @@ oct_cuda_forward_join(oct_cuda_forward *f) {
 static void
 run_joint(oct_cuda_forward *f, const oct_cuda_layer *l, gboolean add) {
   gsize size = (gsize)f->m * f->model->spec->hidden, element = oct_cuda_type_bytes(f->type);
-  const rows all = {f->m * f->n_join, f->room.joint_x, f->room.joint_seq};
+  const oct_cuda_rows all = {f->m * f->n_join, f->room.joint_x, f->room.joint_seq};
   if (!oct_cuda_comm_gather_runs(f->options.comms[OCT_CUDA_CIRCLE_DOMAINS], f->room.normed,
                                  size * element, f->room.joint_x))
     return;
@@ -195,7 +199,7 @@ scale_shared(oct_cuda_forward *f, const oct_cuda_layer *l) {
 
 void
 oct_cuda_forward_experts(oct_cuda_forward *f, const oct_cuda_layer *l) {
-  const rows own = {f->m, f->room.normed, f->pass->batch->token_seq};
+  const oct_cuda_rows own = {f->m, f->room.normed, f->pass->batch->token_seq};
   gboolean shared = l->ffn_spec->shared_intermediate > 0;
   if (shared)
     oct_cuda_forward_dense(f, &l->shared);

@@ -12,11 +12,12 @@
 typedef struct oct_cuda_room {
   float *residual;      /* [tokens, hidden] */
   void *normed;         /* [tokens, hidden] */
+  void *snapshots;      /* [snapshots, tokens, hidden]; NULL: no attention residuals */
   void *y;              /* [tokens, hidden]: what attention or a feed-forward adds */
   void *qkv;            /* projections; latent attention: queries */
   void *latents;        /* latent attention: [tokens, lora + rope] */
   void *low;            /* low-rank inputs; latent attention: absorbed queries */
-  void *gate;           /* delta attention: decays, then output gates; latent outputs */
+  void *gate;           /* delta attention: decays; latent outputs; then output gates */
   void *beta;           /* delta attention: [tokens, heads] */
   void *mixed;          /* what attention gives, before the output projection */
   void *both;           /* [tokens or pairs, 2 x inner] */
@@ -25,7 +26,10 @@ typedef struct oct_cuda_room {
   float *weights;       /* [pairs] */
   float *shared_switch; /* [tokens] */
   guint32 *experts, *starts, *pair_of, *row_of; /* [pairs], [experts + 1], [pairs], [pairs] */
-  void *pair_y;                                 /* [pairs, hidden] float32 */
+  void *pair_y;                                 /* [pairs, what experts give] float32 */
+  void *latent_sum;     /* [tokens, latent] of experts that work on a latent */
+  guint32 *own_experts; /* [tokens, top_k] where domains are joint, and experts work on latents */
+  float *own_weights;   /* likewise */
   void *joint_x, *joint_y; /* [domains x tokens, hidden]; NULL unless domains are joint */
   guint32 *joint_seq;      /* [domains x tokens] */
   guint32 *counts;         /* [layers, experts] */
@@ -51,8 +55,10 @@ struct oct_cuda_forward {
   gsize logits_stride;
   /* The pass that is being enqueued. */
   const oct_cuda_pass *pass;
-  guint32 m;      /* its tokens */
-  guint32 n_join; /* domains whose tokens experts take together */
+  guint32 m;           /* its tokens */
+  guint32 n_snapshots; /* so far */
+  gboolean begins;     /* the stream is empty since the last snapshot */
+  guint32 n_join;      /* domains whose tokens experts take together */
 };
 
 /* y[m, rows] of x[m, columns]; strides in elements. Notes what fails. */
@@ -76,6 +82,13 @@ void oct_cuda_forward_project(oct_cuda_forward *f, const oct_cuda_matrix *weight
 void oct_cuda_forward_attention(oct_cuda_forward *f, const oct_cuda_layer *l);
 void oct_cuda_forward_latent(oct_cuda_forward *f, const oct_cuda_layer *l);
 void oct_cuda_forward_delta(oct_cuda_forward *f, const oct_cuda_layer *l);
+/* What follows the embedding, or the stage before, in a model with attention residuals. */
+void oct_cuda_forward_run_residuals(oct_cuda_forward *f);
+/* How many snapshots there are before a layer. */
+guint32 oct_cuda_forward_snapshots_before(const oct_cuda_forward *f, guint32 layer);
+/* Either half of a layer, from room.normed to this rank's part of room.y. */
+void oct_cuda_forward_attend(oct_cuda_forward *f, const oct_cuda_layer *l);
+void oct_cuda_forward_feed(oct_cuda_forward *f, const oct_cuda_layer *l);
 /* Which rows of all domains are padding: before the first experts of a pass. */
 void oct_cuda_forward_join(oct_cuda_forward *f);
 /* Bytes of workspace that attention needs at most. */
@@ -83,5 +96,23 @@ gsize oct_cuda_forward_attention_workspace(oct_cuda_forward *f);
 /* Feed-forward likewise. */
 void oct_cuda_forward_dense(oct_cuda_forward *f, const oct_cuda_ffn *ffn);
 void oct_cuda_forward_experts(oct_cuda_forward *f, const oct_cuda_layer *l);
+void oct_cuda_forward_latent_experts(oct_cuda_forward *f, const oct_cuda_layer *l);
+/* Their parts: choices of this domain's tokens, or those of all; and for n rows what this rank's
+ * experts give, by the choices in room.experts and room.weights. */
+typedef struct oct_cuda_rows {
+  guint32 n;
+  const void *x;
+  const guint32 *seq; /* OCT_CUDA_NONE: padding */
+} oct_cuda_rows;
+void oct_cuda_forward_route(oct_cuda_forward *f, const oct_cuda_layer *l, const oct_cuda_rows *in,
+                            guint32 *experts, float *weights);
+typedef struct oct_cuda_pair_work {
+  const void *x;    /* [n, what experts read] */
+  void *out;        /* [n, what they give] */
+  gboolean add;     /* to out */
+  const void *norm; /* out is the sum's norm; or NULL */
+} oct_cuda_pair_work;
+void oct_cuda_forward_run_pairs(oct_cuda_forward *f, const oct_cuda_layer *l, guint32 n,
+                                const oct_cuda_pair_work *work);
 
 #endif

@@ -90,19 +90,31 @@ add_and_norm(oct_cuda_forward *f, const void *weight) {
   (void)oct_cuda_comm_sum(f->options.comms[OCT_CUDA_CIRCLE_TENSOR], &sum);
 }
 
-static void
-run_layer(oct_cuda_forward *f, const oct_cuda_layer *l, const void *next_norm) {
+void
+oct_cuda_forward_attend(oct_cuda_forward *f, const oct_cuda_layer *l) {
   if (l->attention->kind == OCT_ATTENTION_MLA)
     oct_cuda_forward_latent(f, l);
   else if (l->attention->kind == OCT_ATTENTION_KDA)
     oct_cuda_forward_delta(f, l);
   else
     oct_cuda_forward_attention(f, l);
-  add_and_norm(f, l->ffn_norm);
+}
+
+void
+oct_cuda_forward_feed(oct_cuda_forward *f, const oct_cuda_layer *l) {
   if (l->ffn_spec->kind == OCT_FFN_DENSE)
     oct_cuda_forward_dense(f, &l->dense);
+  else if (l->ffn_spec->kind == OCT_FFN_LATENT_MOE)
+    oct_cuda_forward_latent_experts(f, l);
   else
     oct_cuda_forward_experts(f, l);
+}
+
+static void
+run_layer(oct_cuda_forward *f, const oct_cuda_layer *l, const void *next_norm) {
+  oct_cuda_forward_attend(f, l);
+  add_and_norm(f, l->ffn_norm);
+  oct_cuda_forward_feed(f, l);
   add_and_norm(f, next_norm);
 }
 
@@ -162,6 +174,10 @@ oct_cuda_forward_run(oct_cuda_forward *f, const oct_cuda_pass *pass) {
     place_tokens(f);
   if (f->rank->is_first)
     embed(f);
+  if (f->room.snapshots != NULL) {
+    oct_cuda_forward_run_residuals(f);
+    return;
+  }
   first_norm(f);
   for (guint32 i = 0; i < f->rank->n_layers && !f->rank->failed; i++) {
     gboolean last = i + 1 == f->rank->n_layers;
@@ -203,7 +219,7 @@ oct_cuda_forward_logits(oct_cuda_forward *f, const guint32 *rows, guint32 n) {
 
 /* The most of each kind of row over the rank's layers, in elements. */
 typedef struct widths {
-  gsize qkv, latents, low, gate, beta, mixed, inner, pair_inner, experts, top_k;
+  gsize qkv, latents, low, gate, beta, mixed, inner, pair_inner, pair_outer, experts, top_k, latent;
 } widths;
 
 static void
@@ -219,7 +235,7 @@ measure_attention(widths *w, const oct_cuda_layer *l) {
     at_least(&w->qkv, heads * (a->qk_nope + a->qk_rope));
     at_least(&w->latents, (gsize)a->kv_lora + a->qk_rope);
     at_least(&w->low, MAX(a->q_lora, heads * (a->kv_lora + a->qk_rope)));
-    at_least(&w->gate, heads * a->kv_lora);
+    at_least(&w->gate, heads * MAX(a->kv_lora, a->output_gate ? a->v_head : 0));
     at_least(&w->mixed, heads * a->v_head);
     return;
   }
@@ -240,6 +256,9 @@ measure(const oct_cuda_forward *f) {
     measure_attention(&w, l);
     at_least(&w.inner, MAX(l->dense.inner, l->shared.inner));
     at_least(&w.pair_inner, l->experts.inner);
+    at_least(&w.pair_outer, l->experts.gate_up.columns);
+    at_least(&w.latent, l->ffn_spec->latent);
+    at_least(&w.low, l->ffn_spec->latent);
     at_least(&w.experts, l->ffn_spec->n_experts);
     at_least(&w.top_k, l->ffn_spec->top_k);
   }
@@ -256,7 +275,11 @@ make_expert_room(oct_cuda_forward *f, const widths *w) {
   oct_cuda_room *r = &f->room;
   gsize tokens = (gsize)f->options.max_tokens * f->n_join, pairs = tokens * w->top_k,
         element = oct_cuda_type_bytes(f->type), hidden = f->model->spec->hidden;
+  if (w->latent > 0)
+    r->latent_sum = take(f, f->options.max_tokens, w->latent, element);
   if (f->n_join > 1) {
+    r->own_experts = take(f, f->options.max_tokens, w->top_k, sizeof *r->own_experts);
+    r->own_weights = take(f, f->options.max_tokens, w->top_k, sizeof *r->own_weights);
     r->joint_x = take(f, tokens, hidden, element);
     r->joint_y = take(f, tokens, hidden, element);
     r->joint_seq = take(f, tokens, 1, sizeof *r->joint_seq);
@@ -268,7 +291,7 @@ make_expert_room(oct_cuda_forward *f, const widths *w) {
   r->starts = take(f, w->experts + 1, 1, sizeof *r->starts);
   r->pair_of = take(f, pairs, 1, sizeof *r->pair_of);
   r->row_of = take(f, pairs, 1, sizeof *r->row_of);
-  r->pair_y = take(f, pairs, hidden, sizeof(float));
+  r->pair_y = take(f, pairs, w->pair_outer, sizeof(float));
   f->most_experts = (guint32)w->experts;
   if (f->options.count_experts)
     r->counts = take(f, f->rank->n_layers, w->experts, sizeof *r->counts);
@@ -301,6 +324,10 @@ make_room(oct_cuda_forward *f) {
         element = oct_cuda_type_bytes(f->type);
   r->residual = take(f, tokens, hidden, sizeof *r->residual);
   r->normed = take(f, tokens, hidden, element);
+  if (f->model->spec->attn_res_block > 0) {
+    guint32 end = f->rank->first_layer + f->rank->n_layers;
+    r->snapshots = take(f, oct_cuda_forward_snapshots_before(f, end), tokens * hidden, element);
+  }
   r->y = take(f, tokens, hidden, element);
   r->qkv = take(f, tokens, w.qkv, element);
   r->latents = take(f, tokens, w.latents, element);

@@ -39,6 +39,15 @@ void oct_cuda_forward_run(oct_cuda_forward *forward, const oct_cuda_pass *pass);
  * to oct_cuda_forward_logits_at(). */
 void oct_cuda_forward_logits(oct_cuda_forward *forward, const guint32 *rows, guint32 n);
 
+/* Attention residuals: snapshots of the stream that a stage finds, and those that it leaves, the
+ * same ones first; [snapshot, token of the pass, hidden] of the activations' type. */
+typedef struct oct_cuda_snapshots {
+  void *data; /* NULL: the model has none */
+  guint32 n_found, n_left;
+  gsize token_bytes; /* of one */
+} oct_cuda_snapshots;
+oct_cuda_snapshots oct_cuda_forward_snapshots(const oct_cuda_forward *forward);
+
 /* Inspect. */
 float *oct_cuda_forward_residual(const oct_cuda_forward *forward);    /* [max_tokens, hidden] */
 const void *oct_cuda_forward_normed(const oct_cuda_forward *forward); /* after the last norm */

@@ -218,6 +218,20 @@ oct_glue_sum(cudaStream_t stream, oct_cuda_type type, const void *const *x, uint
   return cudaGetLastError();
 }
 
+static __global__ void
+scale_array(float *x, const float *y, size_t n) {
+  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n;
+       i += (size_t)gridDim.x * blockDim.x)
+    x[i] *= y[i];
+}
+
+int
+oct_glue_scale(cudaStream_t stream, float *x, const float *y, size_t n) {
+  if (n > 0)
+    scale_array<<<blocks_for(n, 1024), THREADS, 0, stream>>>(x, y, n);
+  return cudaGetLastError();
+}
+
 /* ---------------------------------------------------------------- faults for tests */
 
 static __global__ void

@@ -65,6 +65,9 @@ int oct_glue_make_codes(struct CUstream_st *stream, const oct_glue_dummy_codes *
 int oct_glue_sum(struct CUstream_st *stream, oct_cuda_type type, const void *const *x,
                  uint32_t n_ranks, size_t n, void *out);
 
+/* x[n] *= y[n]. */
+int oct_glue_scale(struct CUstream_st *stream, float *x, const float *y, size_t n);
+
 /* A mean over a sequence's tokens: sum[width] (from zero when `begins`) += rows [0, n) of x, in
  * their order, and out = sum / count unless out is NULL. */
 typedef struct oct_glue_pool {

@@ -212,6 +212,8 @@ take_mla(const loader *l, oct_cuda_layer *to) {
   to->kv_a_bias = take_norm(l, OCT_WEIGHT_KV_A_BIAS, to->index);
   to->kv_a_norm = take_norm(l, OCT_WEIGHT_KV_A_NORM, to->index);
   to->kv_b = take_plain(l, OCT_WEIGHT_KV_B, to->index);
+  if (a->output_gate)
+    to->gate_b = take(l, OCT_WEIGHT_ATTN_GATE, to->index);
   to->o = take(l, OCT_WEIGHT_O, to->index);
 }
 
@@ -241,20 +243,21 @@ take_kda(const loader *l, oct_cuda_layer *to) {
 
 /* ---------------------------------------------------------------- feed-forward */
 
-/* n MLPs, gate over up and down each, from expert `first` on. `gate` is the first of the three
- * kinds. */
+/* n MLPs, gate over up and down each, from expert `first` on, that read and give `outer` elements.
+ * `gate` is the first of the three kinds. */
 static oct_cuda_ffn
-take_ffn(const loader *l, oct_weight_kind gate, guint32 layer, guint32 first, guint32 n) {
-  guint64 hidden = l->m->spec->hidden, inner = part_of(l, find(l, gate, layer, first)).rows;
+take_ffn(const loader *l, oct_weight_kind gate, guint32 layer, guint32 first, guint32 n,
+         guint64 outer) {
+  guint64 inner = part_of(l, find(l, gate, layer, first)).rows;
   g_autoptr(GArray) both = g_array_new(FALSE, FALSE, sizeof(oct_cuda_fragment));
   g_autoptr(GArray) down = g_array_new(FALSE, FALSE, sizeof(oct_cuda_fragment));
   for (guint32 i = 0; i < n; i++) {
     add_fragment(l, both, find(l, gate, layer, first + i), 2 * i * inner);
     add_fragment(l, both, find(l, gate + 1, layer, first + i), (2 * (guint64)i + 1) * inner);
-    add_fragment(l, down, find(l, gate + 2, layer, first + i), i * hidden);
+    add_fragment(l, down, find(l, gate + 2, layer, first + i), i * outer);
   }
-  return (oct_cuda_ffn){.gate_up = build(l, 2 * inner, hidden, n, both, TRUE),
-                        .down = build(l, hidden, inner, n, down, TRUE),
+  return (oct_cuda_ffn){.gate_up = build(l, 2 * inner, outer, n, both, TRUE),
+                        .down = build(l, outer, inner, n, down, TRUE),
                         .inner = (guint32)inner};
 }
 
@@ -285,6 +288,18 @@ count_experts(const loader *l, oct_cuda_layer *to) {
       to->first_expert = e;
 }
 
+/* Projections to what experts work on and back, of which a rank has rows. */
+static void
+take_latent(const loader *l, oct_cuda_layer *to) {
+  const oct_weight *down = find(l, OCT_WEIGHT_LATENT_DOWN, to->index, 0),
+                   *up = find(l, OCT_WEIGHT_LATENT_UP, to->index, 0);
+  to->latent_down = take(l, OCT_WEIGHT_LATENT_DOWN, to->index);
+  to->latent_up = take(l, OCT_WEIGHT_LATENT_UP, to->index);
+  to->latent_down_row = (guint32)part_of(l, down).row;
+  to->latent_up_row = (guint32)part_of(l, up).row;
+  to->latent_norm = take_norm(l, OCT_WEIGHT_LATENT_NORM, to->index);
+}
+
 static void
 take_moe(const loader *l, oct_cuda_layer *to) {
   const oct_ffn_spec *f = to->ffn_spec;
@@ -292,13 +307,17 @@ take_moe(const loader *l, oct_cuda_layer *to) {
   to->router = take(l, OCT_WEIGHT_ROUTER, to->index);
   to->router_bias = take_norm(l, OCT_WEIGHT_ROUTER_BIAS, to->index);
   to->score_bias = take_vector(l, OCT_WEIGHT_ROUTER_SCORE_BIAS, to->index, OCT_CUDA_F32);
-  to->experts = take_ffn(l, OCT_WEIGHT_EXPERT_GATE, to->index, to->first_expert, to->n_experts);
+  guint64 hidden = l->m->spec->hidden, outer = f->latent > 0 ? f->latent : hidden;
+  to->experts =
+      take_ffn(l, OCT_WEIGHT_EXPERT_GATE, to->index, to->first_expert, to->n_experts, outer);
   if (l->m->residency != NULL && !oct_cuda_residency_take(l->m->residency, to))
     return;
   take_expert_biases(l, to);
+  if (f->kind == OCT_FFN_LATENT_MOE)
+    take_latent(l, to);
   if (f->shared_intermediate == 0)
     return;
-  to->shared = take_ffn(l, OCT_WEIGHT_SHARED_GATE, to->index, 0, 1);
+  to->shared = take_ffn(l, OCT_WEIGHT_SHARED_GATE, to->index, 0, 1, hidden);
   if (find(l, OCT_WEIGHT_SHARED_SWITCH, to->index, 0) == NULL)
     return;
   /* A vector [hidden, 1] that is a product's one row. */
@@ -309,10 +328,24 @@ take_moe(const loader *l, oct_cuda_layer *to) {
 
 /* ---------------------------------------------------------------- the model */
 
+/* A norm's weight times a projection to one number, which is all that a mix of residuals needs of
+ * the two. NULL: there are none. */
+static float *
+take_score(const loader *l, oct_weight_kind norm, guint32 layer) {
+  float *score = take_vector(l, norm, layer, OCT_CUDA_F32);
+  const float *projection = take_vector(l, norm + 1, layer, OCT_CUDA_F32);
+  if (score != NULL && projection != NULL)
+    (void)oct_cuda_note(l->r, oct_glue_scale(l->r->copy_in, score, projection, l->m->spec->hidden),
+                        "scores of residuals");
+  return score;
+}
+
 static void
 take_layer(const loader *l, oct_cuda_layer *to) {
   to->attn_norm = take_norm(l, OCT_WEIGHT_ATTN_NORM, to->index);
   to->ffn_norm = take_norm(l, OCT_WEIGHT_FFN_NORM, to->index);
+  to->attn_score = take_score(l, OCT_WEIGHT_ATTN_RES_NORM, to->index);
+  to->ffn_score = take_score(l, OCT_WEIGHT_FFN_RES_NORM, to->index);
   if (to->attention->kind == OCT_ATTENTION_MLA)
     take_mla(l, to);
   else if (to->attention->kind == OCT_ATTENTION_KDA)
@@ -324,7 +357,7 @@ take_layer(const loader *l, oct_cuda_layer *to) {
     take_moe(l, to);
     return;
   }
-  to->dense = take_ffn(l, OCT_WEIGHT_GATE, to->index, 0, 1);
+  to->dense = take_ffn(l, OCT_WEIGHT_GATE, to->index, 0, 1, l->m->spec->hidden);
 }
 
 /* The embedding is on the first stage, the head on the last; tied ones are one tensor where both
@@ -338,6 +371,7 @@ take_ends(loader *l) {
   if (!l->r->is_last)
     return;
   m->final_norm = take_norm(l, OCT_WEIGHT_FINAL_NORM, 0);
+  m->final_score = take_score(l, OCT_WEIGHT_FINAL_RES_NORM, 0);
   guint32 n_tensor = l->place.parallel->tensor;
   m->head_rows = (spec->vocab + n_tensor - 1) / n_tensor;
   if (spec->tied_embeddings && n_tensor == 1 && l->r->is_first) {

@@ -69,7 +69,9 @@ gboolean
 oct_cuda_mail_join(oct_cuda_mail *m, oct_cuda_stepper *s) {
   oct_cuda_rank *r = &s->rank;
   lane *hidden = &m->hidden[r->index], *tokens = &m->tokens[r->index];
-  gsize bytes = (gsize)s->max_tokens * s->model.spec->hidden * sizeof(float);
+  const oct_cuda_snapshots snapshots = oct_cuda_forward_snapshots(s->forward);
+  gsize bytes = s->max_tokens *
+                (s->model.spec->hidden * sizeof(float) + snapshots.n_found * snapshots.token_bytes);
   for (guint32 i = 0; i < m->ring; i++) {
     if (!r->is_first)
       hidden->buffers[i] = oct_cuda_alloc(r, bytes, "hidden states of stages");
@@ -85,13 +87,18 @@ oct_cuda_mail_join(oct_cuda_mail *m, oct_cuda_stepper *s) {
 }
 
 static gboolean
-send_to(oct_cuda_mail *m, oct_cuda_stepper *s, lane *to, guint64 number, guint32 at,
-        const void *from, gsize bytes) {
-  oct_cuda_rank *r = &s->rank;
+move(oct_cuda_stepper *s, void *to, const void *from, gsize bytes) {
+  return bytes == 0 ||
+         oct_cuda_note(&s->rank,
+                       cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, s->rank.compute),
+                       "a send between stages");
+}
+
+/* What was put into a lane's buffer is there for the receiver. */
+static gboolean
+tell(oct_cuda_mail *m, oct_cuda_stepper *s, lane *to, guint64 number, guint32 at) {
   gboolean fine =
-      oct_cuda_note(r, cudaMemcpyAsync(to->buffers[at], from, bytes, cudaMemcpyDefault, r->compute),
-                    "a send between stages") &&
-      oct_cuda_note(r, cudaEventRecord(to->events[at], r->compute), "an event");
+      oct_cuda_note(&s->rank, cudaEventRecord(to->events[at], s->rank.compute), "an event");
   pthread_mutex_lock(&m->group->lock);
   to->sent = number;
   pthread_cond_broadcast(&m->group->moved);
@@ -110,34 +117,41 @@ receive_from(oct_cuda_mail *m, oct_cuda_stepper *s, lane *from, guint64 number, 
                                 "an event");
 }
 
+/* In a buffer: the residual stream of the step's tokens, and behind it their snapshots. */
 gboolean
 oct_cuda_mail_receive(oct_cuda_mail *m, oct_cuda_stepper *s, guint64 number, guint32 at,
                       guint32 n_tokens) {
   lane *from = &m->hidden[s->rank.index];
+  const oct_cuda_snapshots snapshots = oct_cuda_forward_snapshots(s->forward);
   gsize bytes = (gsize)n_tokens * s->model.spec->hidden * sizeof(float);
   return receive_from(m, s, from, number, at) &&
-         oct_cuda_note(&s->rank,
-                       cudaMemcpyAsync(oct_cuda_forward_residual(s->forward), from->buffers[at],
-                                       bytes, cudaMemcpyDefault, s->rank.compute),
-                       "a send between stages");
+         move(s, oct_cuda_forward_residual(s->forward), from->buffers[at], bytes) &&
+         move(s, snapshots.data, (const guint8 *)from->buffers[at] + bytes,
+              n_tokens * snapshots.n_found * snapshots.token_bytes);
 }
 
 gboolean
 oct_cuda_mail_send(oct_cuda_mail *m, oct_cuda_stepper *s, guint64 number, guint32 at,
                    guint32 n_tokens) {
-  return send_to(m, s, &m->hidden[rank_at(s, s->rank.stage + 1)], number, at,
-                 oct_cuda_forward_residual(s->forward),
-                 (gsize)n_tokens * s->model.spec->hidden * sizeof(float));
+  lane *to = &m->hidden[rank_at(s, s->rank.stage + 1)];
+  const oct_cuda_snapshots snapshots = oct_cuda_forward_snapshots(s->forward);
+  gsize bytes = (gsize)n_tokens * s->model.spec->hidden * sizeof(float);
+  gboolean fine = move(s, to->buffers[at], oct_cuda_forward_residual(s->forward), bytes) &&
+                  move(s, (guint8 *)to->buffers[at] + bytes, snapshots.data,
+                       n_tokens * snapshots.n_left * snapshots.token_bytes);
+  return tell(m, s, to, number, at) && fine;
 }
 
 gboolean
 oct_cuda_mail_send_tokens(oct_cuda_mail *m, oct_cuda_stepper *s, guint64 number, guint32 at,
                           guint32 n_rows) {
   const oct_cuda_inputs *inputs = oct_cuda_stepper_inputs(s, at);
-  for (guint32 stage = 0; stage < s->rank.stage; stage++)
-    if (!send_to(m, s, &m->tokens[rank_at(s, stage)], number, at, inputs->tokens,
-                 n_rows * sizeof(guint32)))
+  for (guint32 stage = 0; stage < s->rank.stage; stage++) {
+    lane *to = &m->tokens[rank_at(s, stage)];
+    gboolean fine = move(s, to->buffers[at], inputs->tokens, n_rows * sizeof(guint32));
+    if (!tell(m, s, to, number, at) || !fine)
       return FALSE;
+  }
   return TRUE;
 }
 

@@ -2,8 +2,8 @@
  * is. Private to backends/cuda.
  *
  * How tensors are split over the ranks of a tensor group: heads of attention, inner widths of
- * feed-forwards (or whole experts), rows of the output head. Norms, routers, low-rank projections
- * and the embedding are on every rank.
+ * feed-forwards (or whole experts), rows of the output head and of projections to and from experts'
+ * latents. Norms, routers, other low-rank projections and the embedding are on every rank.
  */
 #ifndef OCT_BACKENDS_CUDA_MODEL_H
 #define OCT_BACKENDS_CUDA_MODEL_H
@@ -23,6 +23,7 @@ typedef struct oct_cuda_layer {
   guint32 index, group, place; /* place: its number among this rank's layers of the group */
   guint32 heads, kv_heads;     /* on this rank */
   void *attn_norm, *ffn_norm;
+  float *attn_score, *ffn_score; /* attention residuals: norm times projection; NULL: none */
   /* Grouped-query attention and delta attention: q, k, v one after another. */
   oct_cuda_matrix qkv, o;
   void *qkv_bias, *o_bias, *q_norm, *k_norm;
@@ -31,12 +32,18 @@ typedef struct oct_cuda_layer {
   oct_cuda_matrix q_a, q_b, kv_a, kv_b;
   void *q_a_bias, *q_a_norm, *kv_a_bias, *kv_a_norm;
   /* Delta attention. */
-  oct_cuda_matrix decay_a, decay_b, beta, gate_a, gate_b; /* gate_b: the gate when gate_a is none */
+  oct_cuda_matrix decay_a, decay_b, beta;
+  /* Output gates of delta attention and of latent attention. gate_b: the gate when gate_a is none.
+   */
+  oct_cuda_matrix gate_a, gate_b;
   oct_kda kda;
   void *head_norm;
   /* Feed-forward. */
   oct_cuda_ffn dense, shared, experts; /* experts: one matrix after another */
   oct_cuda_matrix router, shared_switch;
+  oct_cuda_matrix latent_down, latent_up; /* rows of both are this rank's */
+  guint32 latent_down_row, latent_up_row; /* where they begin */
+  void *latent_norm;
   void *router_bias, *gate_up_bias, *down_bias;
   float *score_bias;
   guint32 first_expert, n_experts; /* on this rank */
@@ -50,6 +57,7 @@ typedef struct oct_cuda_model {
   oct_cuda_matrix embedding, head;
   guint32 head_rows; /* of every rank: the vocabulary over the tensor group, rounded up */
   void *final_norm;
+  float *final_score;
   oct_rope rope;
   float *angles; /* [positions, rope.dim] on the device; NULL: none */
   guint32 positions;

@@ -11,6 +11,7 @@ typedef enum split {
   HEAD_COLUMNS,
   ROWS, /* rows in equal parts, */
   COLUMNS,
+  LATENT_ROWS, /* ROWS with shard_latent, else WHOLE */
   VOCABULARY,  /* rows in equal parts rounded up: the last has fewer */
   EXPERT_ROWS, /* whole experts, or rows of each */
   EXPERT_COLUMNS,
@@ -44,6 +45,7 @@ static const guint8 splits[OCT_WEIGHT_KINDS] = {
     [OCT_WEIGHT_UP] = ROWS,
     [OCT_WEIGHT_SHARED_GATE] = ROWS,
     [OCT_WEIGHT_SHARED_UP] = ROWS,
+    [OCT_WEIGHT_LATENT_DOWN] = LATENT_ROWS,
     [OCT_WEIGHT_LATENT_UP] = ROWS,
     [OCT_WEIGHT_DOWN] = COLUMNS,
     [OCT_WEIGHT_SHARED_DOWN] = COLUMNS,
@@ -63,6 +65,14 @@ oct_cuda_share_of(const oct_model_spec *spec, const oct_parallel *parallel, guin
                           .stage = index / (parallel->data * parallel->tensor),
                           .domain = index / parallel->tensor % parallel->data,
                           .tensor = index % parallel->tensor};
+}
+
+static split
+split_of(const oct_cuda_share *p, oct_weight_kind kind) {
+  split how = (split)splits[kind];
+  if (how == LATENT_ROWS)
+    how = p->parallel->shard_latent ? ROWS : WHOLE;
+  return how;
 }
 
 /* ---------------------------------------------------------------- ranges */
@@ -135,7 +145,7 @@ expert_part(const oct_cuda_share *p, split how, guint32 layer, guint32 expert, g
 oct_cuda_piece
 oct_cuda_piece_of(const oct_cuda_share *p, oct_weight_kind kind, guint32 layer, guint32 expert,
                   guint64 rows, guint64 columns) {
-  split how = (split)splits[kind];
+  split how = split_of(p, kind);
   guint32 rank = p->tensor, ranks = p->parallel->tensor;
   range r = {0, rows}, c = {0, columns};
   if (!is_here(p, kind, layer))
@@ -156,6 +166,7 @@ oct_cuda_piece_of(const oct_cuda_share *p, oct_weight_kind kind, guint32 layer, 
     c = equal_part(columns, units_of(p, layer, how), rank, ranks);
     break;
   case ROWS:
+  case LATENT_ROWS:
     r = equal_part(rows, rows, rank, ranks);
     break;
   case COLUMNS:
@@ -175,7 +186,7 @@ oct_cuda_piece_of(const oct_cuda_share *p, oct_weight_kind kind, guint32 layer, 
 guint32
 oct_cuda_piece_copies(const oct_cuda_share *p, oct_weight_kind kind, guint32 layer) {
   guint32 tensor = p->parallel->tensor, data = p->parallel->data;
-  split how = (split)splits[kind];
+  split how = split_of(p, kind);
   if (how == WHOLE)
     return tensor * data;
   if (how >= EXPERT_ROWS)

@@ -129,9 +129,9 @@ oct_cuda_stepper_new(const oct_cuda_stepper_options *options) {
 static void
 log_phase(const oct_cuda_stepper *s, const char *what, guint64 bytes, gint64 *since_us) {
   gint64 now = g_get_monotonic_time();
-  double seconds = (double)(now - *since_us) * 1e-6;
-  g_info("cuda: rank %u: %s: %.2f GiB in %.3f s", s->rank.index, what, (double)bytes / (1u << 30),
-         seconds);
+  double seconds = (double)MAX(now - *since_us, 1) * 1e-6;
+  g_info("cuda: rank %u: %s: %.2f GiB in %.3f s, %.2f GB/s", s->rank.index, what,
+         (double)bytes / (1u << 30), seconds, (double)bytes * 1e-9 / seconds);
   *since_us = now;
 }
 

@@ -27,7 +27,7 @@ struct ranks {
   rank *all;
   guint32 n, n_stage; /* ranks; of a stage */
   guint32 *pages;
-  float *sum; /* of experts' latents */
+  float *latent, *sum; /* experts' latents, and the sum of what they give */
 };
 
 /* ---------------------------------------------------------------- a rank's weights */
@@ -269,6 +269,24 @@ feed_latent(const ranks *s, oct_cpu_forward *f, rank *r, guint32 layer) {
   oct_ref_matmul(&call, 0, up->rows, scratch);
 }
 
+/* The experts' latents from the first domain's ranks, which have some rows of the projection each,
+ * or all. */
+static void
+project_down(const ranks *s, oct_cpu_forward *f, rank *r, guint32 layer) {
+  const oct_matrix *down = &r->model.layers[layer].matrices[OCT_WEIGHT_LATENT_DOWN];
+  guint32 latent = f->model->layers[layer].ffn->latent, hidden = s->spec->hidden;
+  oct_cuda_piece part =
+      oct_cuda_piece_of(&r->place, OCT_WEIGHT_LATENT_DOWN, layer, 0, latent, hidden);
+  g_autofree float *scratch = g_new(float, OCT_REF_MATMUL_ROWS *hidden);
+  const oct_matmul call = {.weight = down,
+                           .x = f->room.normed,
+                           .x_stride = hidden,
+                           .m = f->m,
+                           .y = s->latent + part.row,
+                           .y_stride = latent};
+  oct_ref_matmul(&call, 0, down->rows, scratch);
+}
+
 /* Routed experts: of every domain, when they are whole. */
 static void
 feed_routed(ranks *s, oct_cpu_forward *f, rank *r, guint32 layer) {
@@ -282,10 +300,7 @@ feed_routed(ranks *s, oct_cpu_forward *f, rank *r, guint32 layer) {
     end_part(f, part);
     return;
   }
-  oct_forward_product down = oct_forward_product_of(part, &l->matrices[OCT_WEIGHT_LATENT_DOWN],
-                                                    NULL, part->room.normed, part->room.low);
-  oct_forward_products(part, &down, 1);
-  oct_forward_routed(part, layer, part->room.low);
+  oct_forward_routed(part, layer, s->latent);
   oct_ref_add(s->sum, part->room.latent, (gsize)f->m * l->ffn->latent);
 }
 
@@ -311,6 +326,9 @@ feed(void *user, oct_cpu_forward *f, guint32 layer) {
   ranks *s = user;
   const oct_ffn_spec *ffn = f->model->layers[layer].ffn;
   memset(s->sum, 0, (gsize)f->m * MAX(ffn->latent, 1) * sizeof *s->sum);
+  for (guint32 i = 0; i < s->n && ffn->kind == OCT_FFN_LATENT_MOE; i++)
+    if (has_layer(s, &s->all[i], layer) && s->all[i].place.domain == 0)
+      project_down(s, f, &s->all[i], layer);
   for (guint32 i = 0; i < s->n && ffn->kind != OCT_FFN_DENSE; i++)
     if (has_layer(s, &s->all[i], layer))
       feed_routed(s, f, &s->all[i], layer);
@@ -340,6 +358,7 @@ ranks_new(const oct_model_spec *spec, const oct_parallel *parallel, guint32 cont
   s->pages = g_new(guint32, context);
   for (guint32 i = 0; i < context; i++)
     s->pages[i] = i;
+  s->latent = g_new(float, (gsize)context * spec->hidden);
   s->sum = g_new(float, (gsize)context * spec->hidden);
   return s;
 }
@@ -354,6 +373,7 @@ ranks_free(ranks *s) {
   oct_team_free(s->team);
   g_free(s->all);
   g_free(s->pages);
+  g_free(s->latent);
   g_free(s->sum);
   g_free(s);
 }

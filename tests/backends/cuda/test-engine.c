@@ -7,7 +7,7 @@
 #define WORLD_THAT(name, text, later)                                                              \
   .prefix = "/cuda/engine/" name, .usual = text, .slow = text, .real = text, .later_ns = (later),  \
   .needs_gpu = TRUE
-#define WORLD(name, text) WORLD_THAT(name, text, SECOND_NS / 2)
+#define WORLD(name, text) WORLD_THAT(name, text, SECOND_NS / 2), .kimi_k3 = TRUE
 /* No step runs before the first experts are in their slots. */
 #define SLOTS(name, text) WORLD_THAT(name, text, SECOND_NS)
 

@@ -1,5 +1,6 @@
-/* Logits of the golden checkpoints on a GPU against transformers' in float32, seen through the
- * logprobs of a prompt; and its vectors against the golden hidden states. */
+/* Logits of the golden checkpoints on a GPU against transformers' in float32, or those of Kimi K3's
+ * reference, seen through the logprobs of a prompt; and vectors against the golden hidden states.
+ */
 #include <math.h>
 #include <string.h>
 
@@ -85,7 +86,7 @@ static void
 open_slot(bench *b, guint32 slot) {
   oct_slot_open *o = oct_step_add_open(b->builder);
   o->slot = slot;
-  o->prompt_tokens = GOLDEN_PROMPT;
+  o->prompt_tokens = b->g.n_prompt;
   for (guint32 g = 0; g < b->config.memory.n_groups; g++)
     for (guint32 i = 0; i < (b->has_state && b->state_group == g ? 1 : 4); i++)
       *oct_step_add_change(b->builder) =
@@ -97,7 +98,7 @@ open_slot(bench *b, guint32 slot) {
 static void
 submit_chunk(bench *b, guint32 first, guint32 n) {
   g_autoptr(GError) error = NULL;
-  gboolean last = first + n == GOLDEN_PROMPT;
+  gboolean last = first + n == b->g.n_prompt;
   oct_step_begin(b->builder, ++b->number, 1);
   for (guint32 slot = 0; slot < 2; slot++) {
     if (first == 0)
@@ -132,7 +133,7 @@ static void
 add_row(const bench *b, guint32 row, const oct_logprob *l, double *difference, double *size) {
   guint32 vocab = b->g.spec->vocab;
   const float *logits =
-      golden_floats(&b->g, "logits", (gsize)GOLDEN_PROMPT * vocab) + (gsize)row * vocab;
+      golden_floats(&b->g, "logits", (gsize)b->g.n_prompt * vocab) + (gsize)row * vocab;
   double shift = 0;
   for (guint32 k = 0; k <= OTHERS; k++)
     shift += (l[k].logprob - logits[l[k].token]) / (OTHERS + 1);
@@ -159,16 +160,17 @@ limit_of(const bench *b, gboolean with_flips) {
 
 static void
 check_mean(const bench *b) {
-  guint32 width = b->g.spec->hidden;
-  g_autofree char *name = g_strdup_printf("hidden.%u", b->g.spec->n_layers);
-  const float *hidden = golden_floats(&b->g, name, (gsize)GOLDEN_PROMPT * width);
+  guint32 width = b->g.spec->hidden, n = b->g.n_prompt;
+  const float *hidden = golden_hidden(&b->g, b->g.spec->n_layers + 1);
+  if (hidden == NULL)
+    return;
   const oct_step_result *r = b->event.result;
   g_autofree float *mean = g_new(float, width);
   for (guint32 k = 0; k < width; k++) {
     double sum = 0;
-    for (guint32 t = 0; t < GOLDEN_PROMPT; t++)
+    for (guint32 t = 0; t < n; t++)
       sum += hidden[(gsize)t * width + k];
-    mean[k] = (float)(sum / GOLDEN_PROMPT);
+    mean[k] = (float)(sum / n);
   }
   g_assert_cmpuint(r->n_floats, ==, width);
   double error = golden_error(oct_result_floats(r), mean, width);
@@ -194,8 +196,8 @@ static void
 check_chunks(bench *b, guint32 chunk) {
   double difference = 0, size = 0;
   guint32 flipped = 0;
-  for (guint32 first = 0; first < GOLDEN_PROMPT; first += chunk) {
-    guint32 n = MIN(chunk, GOLDEN_PROMPT - first);
+  for (guint32 first = 0; first < b->g.n_prompt; first += chunk) {
+    guint32 n = MIN(chunk, b->g.n_prompt - first);
     submit_chunk(b, first, n);
     const oct_step_result *r = b->event.result;
     g_assert_cmpuint(r->n_logprobs, ==, n * (OTHERS + 1));
@@ -214,7 +216,7 @@ check_chunks(bench *b, guint32 chunk) {
                  "experts",
                  b->kind->name, chunk, error, limit, flipped);
   g_assert_cmpfloat(error, <=, limit);
-  g_assert_cmpuint(flipped, <=, GOLDEN_PROMPT / 4);
+  g_assert_cmpuint(flipped, <=, b->g.n_prompt / 4);
   check_mean(b);
 }
 
@@ -258,7 +260,7 @@ look_at_model(bench *b, const char *name) {
 }
 
 static void
-logits_are_transformers(gconstpointer data) {
+logits_are_golden(gconstpointer data) {
   const test *t = data;
   bench b = {.kind = t->kind}, model = {.kind = t->kind, .is_model = TRUE, .reports = TRUE};
   g_autoptr(GError) error = NULL;
@@ -284,16 +286,22 @@ logits_are_transformers(gconstpointer data) {
   golden_close(&b.g);
 }
 
-int
-main(int argc, char **argv) {
-  g_test_init(&argc, &argv, NULL);
+static void
+add_all(const char *const *names, const char *whose) {
   for (gsize i = 0; i < G_N_ELEMENTS(kinds); i++)
-    for (const char *const *name = golden_names; *name != NULL; name++) {
+    for (const char *const *name = names; *name != NULL; name++) {
       test *t = g_new(test, 1);
       *t = (test){&kinds[i], *name};
       g_autofree char *path =
-          g_strdup_printf("/cuda/logits/%s/%s-are-transformers", kinds[i].name, *name);
-      g_test_add_data_func_full(path, t, logits_are_transformers, g_free);
+          g_strdup_printf("/cuda/logits/%s/%s-are-%s", kinds[i].name, *name, whose);
+      g_test_add_data_func_full(path, t, logits_are_golden, g_free);
     }
+}
+
+int
+main(int argc, char **argv) {
+  g_test_init(&argc, &argv, NULL);
+  add_all(golden_names, "transformers");
+  add_all(golden_k3_names, "the-reference's");
   return g_test_run();
 }

@@ -1,6 +1,7 @@
 /* Models of production shapes on a GPU against the cpu backend: heads of 128, latents of 512 + 64,
- * 16 experts, windows with a sink. Both make the same weights up; the same three sequences go
- * through both, prompts in chunks and then token by token together, and every logit is compared. */
+ * 16 experts, windows with a sink, and Kimi K3 with all that it has. Both make the same weights up;
+ * the same three sequences go through both, prompts in chunks and then token by token together, and
+ * every logit is compared. */
 #include "config.h"
 
 #include <math.h>
@@ -102,6 +103,39 @@ windowed(void) {
   return s;
 }
 
+/* Kimi K3 but for its sizes: 13 layers in blocks of 4, heads as published, 16 experts. */
+static oct_model_spec
+k3(void) {
+  static oct_model_spec *published;
+  static char name[] = "wide-k3";
+  g_autoptr(GError) error = NULL;
+  if (published == NULL)
+    published = oct_model_spec_load("kimi-k3", NULL, &error);
+  g_assert_no_error(error);
+  oct_model_spec s = *published;
+  s.name = name;
+  s.vocab = VOCAB;
+  s.hidden = 1024;
+  s.n_layers = 13;
+  s.attn_res_block = 4;
+  for (guint32 i = 0; i < s.n_attention; i++) {
+    s.attention[i].n_heads = 16;
+    if (s.attention[i].kind == OCT_ATTENTION_MLA)
+      s.attention[i].q_lora = 384;
+  }
+  for (guint32 i = 0; i < s.n_ffn; i++) {
+    oct_ffn_spec *f = &s.ffn[i];
+    f->intermediate = f->intermediate > 0 ? 2048 : 0;
+    if (f->kind == OCT_FFN_DENSE)
+      continue;
+    f->n_experts = 16;
+    f->top_k = 4;
+    f->moe_intermediate = f->shared_intermediate = 512;
+    f->latent = 512;
+  }
+  return s;
+}
+
 /* ---------------------------------------------------------------- quantised ones */
 
 static oct_model_spec
@@ -168,6 +202,8 @@ typedef struct run {
   guint32 instance;
   guint64 number;
   oct_step_builder *builder;
+  oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
+  guint n_groups;
   oct_event event;
 } run;
 
@@ -187,12 +223,12 @@ next(run *r, oct_event_kind wanted) {
 }
 
 static void
-open_slot(run *r, guint32 slot, guint n_groups) {
+open_slot(run *r, guint32 slot) {
   oct_slot_open *o = oct_step_add_open(r->builder);
   o->slot = slot;
   o->prompt_tokens = TOKENS;
-  for (guint g = 0; g < n_groups; g++)
-    for (guint32 i = 0; i < PAGES; i++)
+  for (guint g = 0; g < r->n_groups; g++)
+    for (guint32 i = 0; i < (r->groups[g].state_bytes > 0 ? 1 : PAGES); i++)
       *oct_step_add_change(r->builder) = (oct_page_change){
           .slot = slot, .group = (guint16)g, .index = i, .page = i * SEQUENCES + slot};
 }
@@ -211,6 +247,8 @@ add(run *r, guint32 sequence, guint32 first, guint32 n) {
   s->n_tokens = n;
   s->tokens = at;
   s->position = first;
+  if (oct_model_has_state(r->spec))
+    s->state_position = first;
 }
 
 /* Which experts a step's tokens chose. */
@@ -242,7 +280,7 @@ finish(run *r, const guint32 *firsts, const guint32 *counts) {
 
 /* Sequences [begin, end): prompts by chunks of their own, then all of them token by token. */
 static void
-run_steps(run *r, guint n_groups, guint32 begin, guint32 end) {
+run_steps(run *r, guint32 begin, guint32 end) {
   static const guint32 chunks[SEQUENCES] = {PROMPT, 64, 33};
   guint32 at[SEQUENCES] = {0}, firsts[SEQUENCES] = {0}, counts[SEQUENCES] = {0};
   for (guint32 left = (end - begin) * TOKENS; left > 0;) {
@@ -252,7 +290,7 @@ run_steps(run *r, guint n_groups, guint32 begin, guint32 end) {
       firsts[s] = at[s];
       counts[s] = MIN(room, TOKENS - at[s]);
       if (at[s] == 0)
-        open_slot(r, s, n_groups);
+        open_slot(r, s);
       if (counts[s] > 0)
         add(r, s, at[s], counts[s]);
       at[s] += counts[s];
@@ -264,10 +302,9 @@ run_steps(run *r, guint n_groups, guint32 begin, guint32 end) {
 
 static int
 run_inside(oct_world *world, void *arg) {
-  static const guint16 devices[] = {0, 1};
+  static const guint16 devices[] = {0, 1, 2, 3, 4, 5, 6, 7};
   run *r = arg;
   g_autoptr(GError) error = NULL;
-  oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
   oct_instance_config config = {.label = "wide",
                                 .spec = r->spec,
                                 .parallel = r->parallel,
@@ -280,7 +317,8 @@ run_inside(oct_world *world, void *arg) {
                                 .seed = 1,
                                 .eager = r->eager,
                                 .report_experts = r->single};
-  config.memory.n_groups = oct_model_groups(r->spec, OCT_DTYPE_BF16, groups);
+  r->n_groups = oct_model_groups(r->spec, OCT_DTYPE_BF16, r->groups);
+  config.memory.n_groups = r->n_groups;
   for (guint32 i = 0; i < config.memory.n_groups; i++)
     config.memory.groups[i] = (oct_pool_plan){.n_device = SEQUENCES * PAGES};
   r->world = world;
@@ -290,9 +328,9 @@ run_inside(oct_world *world, void *arg) {
   g_assert_true(accepted);
   next(r, OCT_EVENT_OPENED);
   for (guint i = 0; i <= r->more && !r->apart; i++)
-    run_steps(r, config.memory.n_groups, 0, SEQUENCES);
+    run_steps(r, 0, SEQUENCES);
   for (guint32 s = 0; s < SEQUENCES && r->apart; s++)
-    run_steps(r, config.memory.n_groups, s, s + 1);
+    run_steps(r, s, s + 1);
   oct_world_close(world, r->instance);
   oct_step_builder_free(r->builder);
   return 0;
@@ -339,18 +377,36 @@ typedef struct kind {
   guint32 tensor, pipeline;
   oct_dtype kv;
   gboolean quantised; /* models of quantised weights too */
+  guint32 context;
+  gboolean experts; /* whole ones on each rank */
 } kind;
 
 static const kind kinds[] = {
-    {"float32", "cuda:dtype=float32,devices=2", 1e-4, 1, 1, OCT_DTYPE_BF16, FALSE},
-    {"float32-tensor2", "cuda:dtype=float32,devices=2", 1e-4, 2, 1, OCT_DTYPE_BF16, FALSE},
-    {"float32-pipeline2", "cuda:dtype=float32,devices=2", 1e-4, 1, 2, OCT_DTYPE_BF16, FALSE},
-    {"bfloat16", "cuda:devices=2", 2e-2, 1, 1, OCT_DTYPE_BF16, TRUE},
-    {"bfloat16-tensor2", "cuda:devices=2", 2e-2, 2, 1, OCT_DTYPE_BF16, TRUE},
-    {"bfloat16-fixed", "cuda:devices=2,fixed_order=1", 2e-2, 1, 1, OCT_DTYPE_BF16, TRUE},
-    {"bfloat16-fp8", "cuda:devices=2", 1e-1, 1, 1, OCT_DTYPE_FP8, FALSE},
+    {"float32", "cuda:dtype=float32,devices=2", 1e-4, 1, 1, OCT_DTYPE_BF16, FALSE, 1, FALSE},
+    {"float32-tensor2", "cuda:dtype=float32,devices=2", 1e-4, 2, 1, OCT_DTYPE_BF16, FALSE, 1,
+     FALSE},
+    {"float32-pipeline2", "cuda:dtype=float32,devices=2", 1e-4, 1, 2, OCT_DTYPE_BF16, FALSE, 1,
+     FALSE},
+    {"bfloat16", "cuda:devices=2", 2e-2, 1, 1, OCT_DTYPE_BF16, TRUE, 1, FALSE},
+    {"bfloat16-tensor2", "cuda:devices=2", 2e-2, 2, 1, OCT_DTYPE_BF16, TRUE, 1, FALSE},
+    {"bfloat16-fixed", "cuda:devices=2,fixed_order=1", 2e-2, 1, 1, OCT_DTYPE_BF16, TRUE, 1, FALSE},
+    {"bfloat16-fp8", "cuda:devices=2", 1e-1, 1, 1, OCT_DTYPE_FP8, FALSE, 1, FALSE},
     /* Inputs have four significant bits. */
-    {"fp8-inputs", "cuda:devices=2,fp8_inputs=1", 1e-1, 1, 1, OCT_DTYPE_BF16, TRUE},
+    {"fp8-inputs", "cuda:devices=2,fp8_inputs=1", 1e-1, 1, 1, OCT_DTYPE_BF16, TRUE, 1, FALSE},
+};
+
+/* Of Kimi K3: layouts of eight ranks, which share GPUs where there are fewer. */
+static const kind k3_kinds[] = {
+    {"float32-tensor8", "cuda:dtype=float32,devices=8", 1e-4, 8, 1, OCT_DTYPE_BF16, FALSE, 0,
+     FALSE},
+    {"float32-experts8", "cuda:dtype=float32,devices=8", 1e-4, 8, 1, OCT_DTYPE_BF16, FALSE, 0,
+     TRUE},
+    {"float32-tensor8-context8", "cuda:dtype=float32,devices=8", 1e-4, 8, 1, OCT_DTYPE_BF16, FALSE,
+     8, FALSE},
+    {"float32-tensor2-pipeline4", "cuda:dtype=float32,devices=8", 1e-4, 2, 4, OCT_DTYPE_BF16, FALSE,
+     1, FALSE},
+    {"bfloat16-tensor8", "cuda:devices=8", 2e-2, 8, 1, OCT_DTYPE_BF16, FALSE, 1, FALSE},
+    {"bfloat16-experts8", "cuda:devices=8", 2e-2, 8, 1, OCT_DTYPE_BF16, FALSE, 1, TRUE},
 };
 
 typedef struct test {
@@ -390,6 +446,8 @@ compare(const test *t, const oct_model_spec *spec, gboolean single) {
   oct_parallel one = OCT_PARALLEL_DEFAULT, several = one;
   several.tensor = t->kind->tensor;
   several.pipeline = t->kind->pipeline;
+  several.decode_context = t->kind->context;
+  several.expert_parallel = t->kind->experts;
   g_auto(run) got = {.spec = spec, .parallel = several, .kv = t->kind->kv, .single = single};
   g_auto(run) wanted = {.spec = spec, .parallel = one, .kv = OCT_DTYPE_BF16, .single = single};
   g_atomic_int_set(&n_widened, 0);
@@ -530,7 +588,11 @@ static void
 takes_its_kernels(gconstpointer data) {
   const test *t = data;
   oct_model_spec spec = t->spec();
-  gboolean is_latent = spec.attention[0].kind == OCT_ATTENTION_MLA;
+  gboolean is_latent = FALSE, is_gqa = FALSE, has_state = oct_model_has_state(&spec);
+  for (guint32 i = 0; i < spec.n_attention; i++) {
+    is_latent |= spec.attention[i].kind == OCT_ATTENTION_MLA;
+    is_gqa |= spec.attention[i].kind == OCT_ATTENTION_GQA;
+  }
   for (guint fixed = 0; fixed < 2; fixed++) {
     g_autoptr(GError) error = NULL;
     g_autofree oct_cuda_launches *launches = g_new0(oct_cuda_launches, 1);
@@ -551,8 +613,12 @@ takes_its_kernels(gconstpointer data) {
     expect_kernel(launches, "norm_rows", TRUE);
     expect_kernel(launches, "attend_plain", FALSE);
     expect_kernel(launches, "attend_latent", is_latent);
-    expect_kernel(launches, "attend_hopper", !is_latent);
-    expect_kernel(launches, "attend_decode", !is_latent);
+    expect_kernel(launches, "attend_hopper", is_gqa);
+    expect_kernel(launches, "attend_decode", is_gqa);
+    expect_kernel(launches, "kda", has_state);
+    expect_kernel(launches, "gated_norm", has_state);
+    expect_kernel(launches, "mix_rows", spec.attn_res_block > 0);
+    expect_kernel(launches, "gate_rows", spec.attn_res_block > 0);
     expect_kernel(launches, "cublasLt", fixed == 0);
     expect_kernel(launches, "sort_pairs", oct_model_has_experts(&spec));
   }
@@ -567,7 +633,7 @@ add_named(const test *t, const char *name, GTestDataFunc run_test) {
 
 int
 main(int argc, char **argv) {
-  static oct_model_spec (*const plain_specs[])(void) = {dense, latent, windowed};
+  static oct_model_spec (*const plain_specs[])(void) = {dense, latent, windowed, k3};
   static oct_model_spec (*const quantised_specs[])(void) = {
       dense_fp8,     dense_blocks,   dense_int4,   dense_int4_small,
       latent_blocks, windowed_mxfp4, windowed_int4};
@@ -579,6 +645,8 @@ main(int argc, char **argv) {
     for (gsize k = 0; k < G_N_ELEMENTS(quantised_specs) && kinds[i].quantised; k++)
       add_test(&kinds[i], quantised_specs[k]);
   }
+  for (gsize i = 0; i < G_N_ELEMENTS(k3_kinds); i++)
+    add_test(&k3_kinds[i], k3);
   for (gsize k = 0; k < G_N_ELEMENTS(plain_specs); k++) {
     const test t = {NULL, plain_specs[k]};
     add_named(&t, "graphs-give-the-same-bits", graphs_give_the_same_bits);

@@ -1,0 +1,108 @@
+/* Experts that work on a latent (Kimi K3): down to it, the experts, the norm of their complete sum,
+ * and back up, beside shared experts on the hidden state.
+ *
+ * A rank of a tensor group has rows of both projections. Its rows of the latent are put in their
+ * place and the ranks' latents added up, each being zero where others have their rows; and its rows
+ * of what comes back are added to its part of the layer's sum. */
+#include "backends/cuda/forward-internal.h"
+
+static void
+note(oct_cuda_forward *f, int result, const char *what) {
+  (void)oct_cuda_note(f->rank, result, what);
+}
+
+static void *
+at(const oct_cuda_forward *f, void *array, gsize elements) {
+  return (guint8 *)array + elements * oct_cuda_type_bytes(f->type);
+}
+
+/* The sum over the tensor group of x[m, latent], or its norm with a weight. */
+static void
+add_up(oct_cuda_forward *f, const oct_cuda_layer *l, void *x, const void *weight) {
+  const oct_cuda_sum sum = {.n = f->m,
+                            .width = l->ffn_spec->latent,
+                            .x = x,
+                            .weight = weight,
+                            .eps = (float)f->model->spec->rms_norm_eps,
+                            .out = x};
+  (void)oct_cuda_comm_sum(f->options.comms[OCT_CUDA_CIRCLE_TENSOR], &sum);
+}
+
+/* room.low[m, latent], complete. */
+static void
+project_down(oct_cuda_forward *f, const oct_cuda_layer *l) {
+  guint32 latent = l->ffn_spec->latent;
+  gboolean shared_out = l->latent_down.rows < latent;
+  gsize bytes = (gsize)f->m * latent * oct_cuda_type_bytes(f->type);
+  if (shared_out)
+    note(f, cudaMemsetAsync(f->room.low, 0, bytes, f->rank->compute), "experts' latents");
+  const oct_cuda_product down = {.weight = &l->latent_down,
+                                 .x = f->room.normed,
+                                 .x_stride = l->latent_down.columns,
+                                 .y = at(f, f->room.low, l->latent_down_row),
+                                 .y_stride = latent,
+                                 .y_type = f->type};
+  oct_cuda_forward_multiply(f, &down, f->m);
+  if (shared_out)
+    add_up(f, l, f->room.low, NULL);
+}
+
+/* Every rank takes the latents and choices of all domains' tokens, and gives back each domain's
+ * sums over its own experts. */
+static gboolean
+run_joint(oct_cuda_forward *f, const oct_cuda_layer *l, const oct_cuda_rows *own) {
+  oct_cuda_comm *comm = f->options.comms[OCT_CUDA_CIRCLE_DOMAINS];
+  gsize size = (gsize)f->m * l->ffn_spec->latent, pairs = (gsize)f->m * l->ffn_spec->top_k;
+  oct_cuda_forward_route(f, l, own, f->room.own_experts, f->room.own_weights);
+  if (!oct_cuda_comm_gather_runs(comm, f->room.own_experts, pairs * sizeof(guint32),
+                                 f->room.experts) ||
+      !oct_cuda_comm_gather_runs(comm, f->room.own_weights, pairs * sizeof(float),
+                                 f->room.weights) ||
+      !oct_cuda_comm_gather_runs(comm, f->room.low, size * oct_cuda_type_bytes(f->type),
+                                 f->room.joint_x))
+    return FALSE;
+  const oct_cuda_pair_work out = {.x = f->room.joint_x, .out = f->room.joint_y};
+  oct_cuda_forward_run_pairs(f, l, f->m * f->n_join, &out);
+  return oct_cuda_comm_scatter_sums(comm, f->room.joint_y, size, f->room.latent_sum);
+}
+
+/* The experts' sum through its norm, and back on this rank's part of room.y. */
+static void
+project_up(oct_cuda_forward *f, const oct_cuda_layer *l) {
+  const oct_cuda_matmul up = {.weight = l->latent_up,
+                              .accumulate = TRUE,
+                              .x_type = f->type,
+                              .y_type = f->type,
+                              .m = f->m,
+                              .x = f->room.latent_sum,
+                              .x_stride = l->ffn_spec->latent,
+                              .y = at(f, f->room.y, l->latent_up_row),
+                              .y_stride = f->model->spec->hidden};
+  note(f, oct_cuda_multiply(&f->rank->queue, f->rank->blas, &up), "experts");
+}
+
+void
+oct_cuda_forward_latent_experts(oct_cuda_forward *f, const oct_cuda_layer *l) {
+  const oct_cuda_rows own = {f->m, f->room.normed, f->pass->batch->token_seq};
+  gsize bytes = (gsize)f->m * f->model->spec->hidden * oct_cuda_type_bytes(f->type);
+  const void *norm = l->latent_norm;
+  if (l->ffn_spec->shared_intermediate > 0)
+    oct_cuda_forward_dense(f, &l->shared);
+  else
+    note(f, cudaMemsetAsync(f->room.y, 0, bytes, f->rank->compute), "experts");
+  project_down(f, l);
+  if (f->n_join > 1) {
+    if (!run_joint(f, l, &own))
+      return;
+  } else {
+    const oct_cuda_pair_work out = {.x = f->room.low,
+                                    .out = f->room.latent_sum,
+                                    /* A sum that is complete here is normed as it is made. */
+                                    .norm = f->rank->group->n_tensor == 1 ? norm : NULL};
+    oct_cuda_forward_route(f, l, &own, f->room.experts, f->room.weights);
+    oct_cuda_forward_run_pairs(f, l, f->m, &out);
+  }
+  if (f->n_join > 1 || f->rank->group->n_tensor > 1)
+    add_up(f, l, f->room.latent_sum, norm);
+  project_up(f, l);
+}
