@@ -36,12 +36,12 @@ G_GNUC_PRINTF(2, 3) refuse(GError **error, const char *format, ...) {
 
 /* --- which model ------------------------------------------------------------------------------ */
 
-/* A name of the zoo, with "+FORMAT" or without (oct_model_spec_load()). */
+/* A name of the zoo, with "+FORMAT" or the like or without (oct_model_spec_load()). */
 static gboolean
 is_in_zoo(const char *name) {
   g_auto(GStrv) names = oct_model_zoo_names(NULL);
   g_autofree char *base = g_strdup(name);
-  char *plus = strrchr(base, '+');
+  char *plus = strchr(base, '+');
   if (plus != NULL)
     *plus = '\0';
   return g_strv_contains((const char *const *)names, base);

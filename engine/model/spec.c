@@ -231,17 +231,36 @@ load_gguf(const char *path, GError **error) {
   return checkpoint != NULL ? oct_model_spec_from_gguf(checkpoint, error) : NULL;
 }
 
-/* "NAME+FORMAT": the type that follows the last plus, and NAME in *base (owned). NONE: another kind
- * of name. */
+/* A type that follows the last plus of `name` is taken off it; NONE: there is none. */
 static oct_dtype
-split_format(const char *name, char **base) {
-  const char *plus = strrchr(name, '+');
+take_format(char *name) {
+  char *plus = strrchr(name, '+');
   for (guint type = OCT_DTYPE_FP8; plus != NULL && type <= OCT_DTYPE_INT4_G32; type++)
     if (g_str_equal(plus + 1, oct_dtype_name((oct_dtype)type))) {
-      *base = g_strndup(name, (gsize)(plus - name));
+      *plus = '\0';
       return (oct_dtype)type;
     }
   return OCT_DTYPE_NONE;
+}
+
+/* Likewise a number of layers, "+8layers"; 0: there is none. */
+static guint32
+take_layers(char *name) {
+  char *plus = strrchr(name, '+'), *end = NULL;
+  if (plus == NULL || !g_ascii_isdigit(plus[1]) || plus[1] == '0')
+    return 0;
+  guint64 n = g_ascii_strtoull(plus + 1, &end, 10);
+  if (!g_str_equal(end, "layers") || n > OCT_MODEL_LAYERS_MAX)
+    return 0;
+  *plus = '\0';
+  return (guint32)n;
+}
+
+static void
+add_to_name(oct_model_spec *spec, const char *what) {
+  char *name = g_strdup_printf("%s+%s", spec->name, what);
+  g_free(spec->name);
+  spec->name = name;
 }
 
 /* The same model with the weights that quantising schemes cover in another type. */
@@ -249,9 +268,48 @@ static void
 change_format(oct_model_spec *spec, oct_dtype type) {
   oct_weight_types *t = &spec->types;
   t->attention = t->dense_ffn = t->expert = t->shared_expert = type;
-  char *name = g_strdup_printf("%s+%s", spec->name, oct_dtype_name(type));
-  g_free(spec->name);
-  spec->name = name;
+  add_to_name(spec, oct_dtype_name(type));
+}
+
+/* Drops the kinds of feed-forward, or of attention, that no layer has any more. */
+static void
+drop_unused(oct_model_spec *spec) {
+  guint8 attention[OCT_ATTENTION_COUNT] = {0}, ffn[OCT_FFN_COUNT] = {0};
+  guint32 n_attention = 0, n_ffn = 0;
+  for (guint32 l = 0; l < spec->n_layers; l++) {
+    attention[spec->layers[l].attention] = 1;
+    ffn[spec->layers[l].ffn] = 1;
+  }
+  for (guint8 i = 0; i < spec->n_attention; i++)
+    if (attention[i] != 0) {
+      spec->attention[n_attention] = spec->attention[i];
+      attention[i] = (guint8)n_attention++;
+    }
+  for (guint8 i = 0; i < spec->n_ffn; i++)
+    if (ffn[i] != 0) {
+      spec->ffn[n_ffn] = spec->ffn[i];
+      ffn[i] = (guint8)n_ffn++;
+    }
+  spec->n_attention = n_attention;
+  spec->n_ffn = n_ffn;
+  for (guint32 l = 0; l < spec->n_layers; l++)
+    spec->layers[l] =
+        (oct_layer_spec){attention[spec->layers[l].attention], ffn[spec->layers[l].ffn]};
+}
+
+/* The first n of the model's layers, between the same embedding and head. */
+static gboolean
+cut_layers(oct_model_spec *spec, guint32 n, GError **error) {
+  if (n > spec->n_layers) {
+    g_set_error(error, OCT_MODEL_ERROR, OCT_MODEL_ERROR_FIELD,
+                "%s: %u layers are wanted, it has %u", spec->name, n, spec->n_layers);
+    return FALSE;
+  }
+  spec->n_layers = n;
+  drop_unused(spec);
+  g_autofree char *what = g_strdup_printf("%ulayers", n);
+  add_to_name(spec, what);
+  return TRUE;
 }
 
 static oct_model_spec *
@@ -282,13 +340,16 @@ load_as_it_is(const char *name, const char *zoo_dir, GError **error) {
 
 oct_model_spec *
 oct_model_spec_load(const char *name, const char *zoo_dir, GError **error) {
-  g_autofree char *base = NULL;
-  oct_dtype type =
-      g_file_test(name, G_FILE_TEST_EXISTS) ? OCT_DTYPE_NONE : split_format(name, &base);
-  oct_model_spec *spec = load_as_it_is(base != NULL ? base : name, zoo_dir, error);
-  if (spec != NULL && type != OCT_DTYPE_NONE)
+  g_autofree char *base = g_strdup(name);
+  gboolean is_file = g_file_test(name, G_FILE_TEST_EXISTS);
+  oct_dtype type = is_file ? OCT_DTYPE_NONE : take_format(base);
+  guint32 n_layers = is_file ? 0 : take_layers(base);
+  g_autoptr(oct_model_spec) spec = load_as_it_is(base, zoo_dir, error);
+  if (spec == NULL || (n_layers > 0 && !cut_layers(spec, n_layers, error)))
+    return NULL;
+  if (type != OCT_DTYPE_NONE)
     change_format(spec, type);
-  return spec;
+  return g_steal_pointer(&spec);
 }
 
 gboolean

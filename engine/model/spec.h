@@ -161,7 +161,8 @@ typedef enum oct_model_error {
  * looked for in `zoo_dir` (NULL: the built-in folder list, which oct_model_zoo_dirs() tells).
  * "NAME+FORMAT" is the same model with its weights of attention, feed-forwards and experts in
  * another type: fp8, fp8-block128, mxfp4, nvfp4, int4-g128, int4-g64 or int4-g32. (Checkpoints say
- * themselves what they hold; this is for made-up weights and plans.)
+ * themselves what they hold; this is for made-up weights and plans.) "NAME+8layers" is the model's
+ * first 8 layers between its embedding and head, "NAME+8layers+FORMAT" both.
  * Returns an owned spec, or NULL with *error. */
 oct_model_spec *oct_model_spec_load(const char *name, const char *zoo_dir,
                                     GError **error) G_GNUC_WARN_UNUSED_RESULT;

@@ -287,6 +287,39 @@ test_formats(void) {
   }
 }
 
+/* "NAME+8layers" is the beginning of a model; what only later layers have is not in it. */
+static void
+test_layers(void) {
+  g_autoptr(oct_model_spec) whole = load_zoo("kimi-k3");
+  g_autoptr(oct_model_spec) some = load_zoo("kimi-k3+8layers");
+  g_assert_cmpstr(some->name, ==, "kimi-k3+8layers");
+  g_assert_cmpuint(some->n_layers, ==, 8);
+  g_assert_cmpuint(some->vocab, ==, whole->vocab);
+  g_assert_cmpint(some->types.expert, ==, OCT_DTYPE_MXFP4);
+  for (guint32 l = 0; l < 8; l++) {
+    g_assert_cmpint(some->attention[some->layers[l].attention].kind, ==,
+                    whole->attention[whole->layers[l].attention].kind);
+    g_assert_cmpint(some->ffn[some->layers[l].ffn].kind, ==, whole->ffn[whole->layers[l].ffn].kind);
+  }
+  g_autoptr(oct_model_spec) one = load_zoo("kimi-k3+1layers+fp8");
+  g_assert_cmpstr(one->name, ==, "kimi-k3+1layers+fp8");
+  g_assert_cmpuint(one->n_attention, ==, 1);
+  g_assert_cmpuint(one->n_ffn, ==, 1);
+  g_assert_false(oct_model_has_experts(one));
+  g_assert_cmpint(one->types.dense_ffn, ==, OCT_DTYPE_FP8);
+  static const char *const refused[] = {"kimi-k3+0layers", "kimi-k3+layers", "kimi-k3+8layer",
+                                        "kimi-k3+8layers+8layers", "kimi-k3+fp8+8layers"};
+  for (guint i = 0; i < G_N_ELEMENTS(refused); i++) {
+    g_autoptr(GError) error = NULL;
+    g_assert_null(oct_model_spec_load(refused[i], NULL, &error));
+    g_assert_error(error, OCT_MODEL_ERROR, OCT_MODEL_ERROR_NOT_FOUND);
+  }
+  g_autoptr(GError) error = NULL;
+  g_assert_null(oct_model_spec_load("kimi-k3+94layers", NULL, &error));
+  g_assert_error(error, OCT_MODEL_ERROR, OCT_MODEL_ERROR_FIELD);
+  g_assert_nonnull(strstr(error->message, "94 layers are wanted, it has 93"));
+}
+
 static void
 test_families(void) {
   g_autoptr(oct_model_spec) k3 = load_zoo("kimi-k3");
@@ -457,6 +490,7 @@ main(int argc, char **argv) {
   g_test_add_func("/model/config/a-model-too-large-is-refused", test_too_large);
   g_test_add_func("/model/config/zoo-models-have-their-features", test_families);
   g_test_add_func("/model/config/a-name-can-say-the-format-of-weights", test_formats);
+  g_test_add_func("/model/config/a-name-can-say-how-many-layers", test_layers);
   g_test_add_func("/model/config/small-models-have-theirs", test_small);
   g_test_add_func("/model/config/windows-by-rule-and-by-list", test_windows);
   g_test_add_func("/model/config/sparse-layers-by-step", test_sparse_step);
