@@ -12,6 +12,15 @@
 
 #define OCT_CUDA_DEVICES_MAX 64
 
+/* When the halves of a step's layers began, by the clock of the first rank's device in ns: at[2 l]
+ * the attention of its layer l, at[2 l + 1] the feed-forward, at[2 n_layers] what follows. To be
+ * read while no step runs. A stamp is a kernel of its own: it takes some time, and no kernel begins
+ * while the one before a stamp ends. */
+typedef struct oct_cuda_stamps {
+  guint32 n_layers;
+  const guint64 *at; /* [2 n_layers + 1]; the instance's, from its opening to its closing */
+} oct_cuda_stamps;
+
 typedef struct oct_cuda_options {
   const char *model; /* a checkpoint that is what an instance's spec says; copied. NULL: weights
                         made up from `seed` in the shapes of the spec */
@@ -28,6 +37,7 @@ typedef struct oct_cuda_options {
   gint64 deadline_ns;   /* of every wait for a device */
   struct oct_cuda_launches *launches; /* counts of kernels (kernels/cuda/launch.h); NULL = none.
                                          Borrowed until the world is freed */
+  oct_cuda_stamps *stamps;            /* NULL = none. Borrowed until the world is freed */
   /* The process ends when a lost instance is closed. What is wrong with a device often stays with
    * the process that used it, so a worker ends, and another takes its place (backends/remote). */
   gboolean exit_on_loss;

@@ -39,6 +39,7 @@ typedef struct oct_cuda_room {
   float *found, *gathered;  /* [ranks, OCT_FORWARD_CONTEXT, heads, 2 + width of values] */
   void *narrow; /* inputs in fp8 [tokens, widest], and their scales [tokens]; NULL: not done */
   float *narrow_scale;
+  guint64 *stamps; /* pinned, [2 x layers + 1]; NULL: nobody asks when */
   void *workspace;
   gsize workspace_bytes;
   void *picked;         /* [logit rows, hidden] */
@@ -82,6 +83,8 @@ void oct_cuda_forward_project(oct_cuda_forward *f, const oct_cuda_matrix *weight
 void oct_cuda_forward_attention(oct_cuda_forward *f, const oct_cuda_layer *l);
 void oct_cuda_forward_latent(oct_cuda_forward *f, const oct_cuda_layer *l);
 void oct_cuda_forward_delta(oct_cuda_forward *f, const oct_cuda_layer *l);
+/* Tells that half `half` of the pass's layers begins. */
+void oct_cuda_forward_mark(oct_cuda_forward *f, guint32 half);
 /* What follows the embedding, or the stage before, in a model with attention residuals. */
 void oct_cuda_forward_run_residuals(oct_cuda_forward *f);
 /* How many snapshots there are before a layer. */

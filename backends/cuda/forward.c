@@ -110,10 +110,20 @@ oct_cuda_forward_feed(oct_cuda_forward *f, const oct_cuda_layer *l) {
     oct_cuda_forward_experts(f, l);
 }
 
+void
+oct_cuda_forward_mark(oct_cuda_forward *f, guint32 half) {
+  if (f->room.stamps != NULL)
+    (void)oct_cuda_note(f->rank, oct_glue_stamp(f->rank->compute, f->room.stamps + half),
+                        "a stamp");
+}
+
 static void
 run_layer(oct_cuda_forward *f, const oct_cuda_layer *l, const void *next_norm) {
+  guint32 half = 2 * (l->index - f->rank->first_layer);
+  oct_cuda_forward_mark(f, half);
   oct_cuda_forward_attend(f, l);
   add_and_norm(f, l->ffn_norm);
+  oct_cuda_forward_mark(f, half + 1);
   oct_cuda_forward_feed(f, l);
   add_and_norm(f, next_norm);
 }
@@ -184,6 +194,7 @@ oct_cuda_forward_run(oct_cuda_forward *f, const oct_cuda_pass *pass) {
     run_layer(f, &f->model->layers[i],
               last ? f->model->final_norm : f->model->layers[i + 1].attn_norm);
   }
+  oct_cuda_forward_mark(f, 2 * f->rank->n_layers);
 }
 
 void
@@ -316,6 +327,17 @@ make_context_room(oct_cuda_forward *f) {
   r->gathered = take(f, rows, found, sizeof *r->gathered);
 }
 
+/* For who asks when the first rank's layers ran. */
+static void
+make_stamps(oct_cuda_forward *f) {
+  oct_cuda_stamps *stamps = f->rank->group->options->stamps;
+  if (stamps == NULL || f->rank->index != 0)
+    return;
+  f->room.stamps = oct_cuda_alloc_pinned(
+      f->rank, (2 * (gsize)f->rank->n_layers + 1) * sizeof *f->room.stamps, "stamps");
+  *stamps = (oct_cuda_stamps){.n_layers = f->rank->n_layers, .at = f->room.stamps};
+}
+
 static void
 make_room(oct_cuda_forward *f) {
   widths w = measure(f);
@@ -347,6 +369,7 @@ make_room(oct_cuda_forward *f) {
     r->narrow = take(f, tokens, MAX(MAX(hidden, w.mixed), MAX(w.inner, w.low)), 1);
     r->narrow_scale = take(f, tokens, 1, sizeof *r->narrow_scale);
   }
+  make_stamps(f);
   r->workspace_bytes = oct_cuda_forward_attention_workspace(f);
   r->workspace = take(f, r->workspace_bytes, 1, 1);
   if (!f->rank->is_last)

@@ -219,6 +219,19 @@ oct_glue_sum(cudaStream_t stream, oct_cuda_type type, const void *const *x, uint
 }
 
 static __global__ void
+stamp(uint64_t *at) {
+  unsigned long long now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  *at = now;
+}
+
+int
+oct_glue_stamp(cudaStream_t stream, uint64_t *at) {
+  stamp<<<1, 1, 0, stream>>>(at);
+  return cudaGetLastError();
+}
+
+static __global__ void
 scale_array(float *x, const float *y, size_t n) {
   for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < n;
        i += (size_t)gridDim.x * blockDim.x)

@@ -65,6 +65,9 @@ int oct_glue_make_codes(struct CUstream_st *stream, const oct_glue_dummy_codes *
 int oct_glue_sum(struct CUstream_st *stream, oct_cuda_type type, const void *const *x,
                  uint32_t n_ranks, size_t n, void *out);
 
+/* *at gets the device's clock in ns. */
+int oct_glue_stamp(struct CUstream_st *stream, uint64_t *at);
+
 /* x[n] *= y[n]. */
 int oct_glue_scale(struct CUstream_st *stream, float *x, const float *y, size_t n);
 

@@ -64,13 +64,16 @@ oct_cuda_forward_run_residuals(oct_cuda_forward *f) {
   f->begins = FALSE;
   for (guint32 i = 0; i < r->n_layers && !r->failed; i++) {
     const oct_cuda_layer *l = &f->model->layers[i];
+    oct_cuda_forward_mark(f, 2 * i);
     read_stream(f, i > 0 ? f->room.y : NULL, l->attn_score, l->attn_norm,
                 l->index % f->model->spec->attn_res_block == 0);
     oct_cuda_forward_attend(f, l);
     add_up(f);
+    oct_cuda_forward_mark(f, 2 * i + 1);
     read_stream(f, f->room.y, l->ffn_score, l->ffn_norm, FALSE);
     oct_cuda_forward_feed(f, l);
     add_up(f);
   }
+  oct_cuda_forward_mark(f, 2 * r->n_layers);
   read_stream(f, f->room.y, f->model->final_score, f->model->final_norm, FALSE);
 }

@@ -5,17 +5,19 @@
  *
  *   bench-cuda [--backend TEXT] [--tensor N] [--context N] [--slots N] [--batch N]
  *              [--bandwidth TB/S] [--rate TFLOP/S] [--eager] [--pipeline N] [--host-pages N]
- *              [MODEL]
+ *              [--chunk N] [--layers] [MODEL]
  *
  * MODEL is what oct_model_spec_load() takes (default llama-3.1-8b; llama-3.1-70b+fp8); weights are
  * made up. The floor of a step is the sum over weight matrices and attention of max(bytes /
  * bandwidth, flops / rate); both ceilings are the caller's, measured on the same card. With
  * --host-pages so many pages go to the host tier and back: alone, and while decodes run. CSV on
- * stdout. */
+ * stdout. With --layers the halves of layers are timed too, by kind, on the device itself: between
+ * stamps that take some 2 us each. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "backends/cuda/cuda.h"
 #include "backends/registry.h"
 #include "engine/base/assert.h"
 #include "engine/base/rng.h"
@@ -27,9 +29,10 @@
 #define WARM_UP 8
 
 static char *backend = "cuda";
-static gint tensor = 1, pipeline = 1, context = 1024, n_slots = SLOTS, only, host_pages;
+static gint tensor = 1, pipeline = 1, context = 1024, n_slots = SLOTS, only, host_pages,
+            chunk = CHUNK;
 static double bandwidth = 4.5, rate = 790;
-static gboolean eager;
+static gboolean eager, by_layers;
 
 typedef struct bench {
   oct_world *world;
@@ -39,6 +42,8 @@ typedef struct bench {
   oct_step_builder *builder;
   guint32 position[SLOTS];
   guint16 devices[8];
+  oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
+  oct_cuda_stamps stamps;
 } bench;
 
 static void
@@ -71,9 +76,12 @@ add_prompt(bench *b, guint32 slot, guint32 first, guint32 n, guint32 end) {
     o->slot = slot;
     o->prompt_tokens = end;
     o->temperature = 0;
-    for (guint32 i = 0; i < b->slot_pages; i++)
-      *oct_step_add_change(b->builder) =
-          (oct_page_change){.slot = slot, .index = i, .page = slot * b->slot_pages + i};
+    for (guint g = 0; g < b->config.memory.n_groups; g++) {
+      guint32 n_pages = b->groups[g].state_bytes > 0 ? 1 : b->slot_pages;
+      for (guint32 i = 0; i < n_pages; i++)
+        *oct_step_add_change(b->builder) = (oct_page_change){
+            .slot = slot, .group = (guint16)g, .index = i, .page = slot * n_pages + i};
+    }
   }
   guint32 *ids;
   guint32 at = oct_step_add_tokens(b->builder, NULL, n, &ids);
@@ -87,12 +95,14 @@ add_prompt(bench *b, guint32 slot, guint32 first, guint32 n, guint32 end) {
   s->n_tokens = n;
   s->tokens = at;
   s->position = first;
+  if (oct_model_has_state(b->config.spec))
+    s->state_position = first;
 }
 
-/* Every slot's prompt of `context` tokens; time of the steps, of CHUNK tokens each. */
+/* Every slot's prompt of `context` tokens; time of the steps, of `chunk` tokens each. */
 static void
 fill(bench *b) {
-  guint32 each = MAX(1, CHUNK / (guint32)context), n = MIN((guint32)context, CHUNK);
+  guint32 each = MAX(1, (guint32)(chunk / context)), n = (guint32)MIN(context, chunk);
   oct_time began = 0, last = 0;
   guint64 tokens = 0;
   for (guint32 slot = 0; slot < (guint32)n_slots; slot += each)
@@ -123,7 +133,7 @@ fill(bench *b) {
   printf(
       "prefill,%u tokens a step in prompts of %d,%.0f tokens/s,%.1f TFLOP/s in weights,%.1f %% of "
       "the rate\n",
-      CHUNK, context, (double)tokens / seconds, flops / seconds * 1e-12,
+      (guint)chunk, context, (double)tokens / seconds, flops / seconds * 1e-12,
       flops / seconds * 1e-10 / rate);
 }
 
@@ -138,7 +148,10 @@ submit_decodes(bench *b, guint32 batch) {
     s->source = OCT_SOURCE_DEVICE;
     s->sample = OCT_SAMPLE_LAST;
     s->n_tokens = 1;
-    s->position = b->position[i]++;
+    s->position = b->position[i];
+    if (oct_model_has_state(b->config.spec))
+      s->state_position = b->position[i];
+    b->position[i]++;
   }
   submit(b);
 }
@@ -149,31 +162,42 @@ experts_floor_us(const bench *b, const oct_step_result *result) {
   double bytes = 0, flops = 0;
   const oct_expert_use *uses = oct_result_experts(result);
   for (guint32 i = 0; i < result->n_experts; i++) {
-    double n = (double)oct_model_expert(b->config.spec, uses[i].layer).parameters / tensor;
-    bytes += uses[i].tokens > 0 ? 2 * n : 0;
-    flops += 2 * n * uses[i].tokens;
+    oct_weight_sum one = oct_model_expert(b->config.spec, uses[i].layer);
+    bytes += uses[i].tokens > 0 ? (double)one.bytes / tensor : 0;
+    flops += 2 * (double)one.parameters / tensor * uses[i].tokens;
   }
   return MAX(bytes / (bandwidth * 1e6), flops / (rate * 1e6));
 }
 
-/* Σ over products and attention of the larger of bytes / bandwidth and flops / rate, in us. Weights
- * are two bytes each; every rank has its share. */
+/* Reading weights once, or the flops of a batch with them, in us; every rank has its share. */
+static double
+weights_us(oct_weight_sum sum, guint32 batch) {
+  return MAX((double)sum.bytes / (bandwidth * 1e6),
+             2.0 * (double)sum.parameters * batch / (rate * 1e6)) /
+         tensor;
+}
+
+/* Reading a batch's cache of a layer of group g once, or reading and writing its state. */
+static double
+cache_us(const bench *b, guint g, guint32 batch) {
+  double bytes =
+      (double)b->groups[g].token_bytes * context + 2.0 * (double)b->groups[g].state_bytes;
+  return bytes / b->groups[g].n_layers / tensor * batch / (bandwidth * 1e6);
+}
+
+/* Σ over products and attention of the larger of bytes / bandwidth and flops / rate, in us. */
 static double
 floor_us(const bench *b, guint32 batch) {
-  const oct_model_spec *spec = b->config.spec;
   oct_weights w;
-  oct_model_weights(spec, &w);
-  const oct_weight_sum sums[] = {w.attention, w.dense_ffn, w.shared_experts, w.router,
-                                 w.head.parameters > 0 ? w.head : w.embedding};
-  double us = 0, read = bandwidth * 1e6, compute = rate * 1e6; /* per us */
-  for (gsize i = 0; i < G_N_ELEMENTS(sums); i++) {
-    double n = (double)sums[i].parameters / tensor;
-    us += MAX(n * 2 / read, n * 2 * batch / compute);
-  }
-  oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
-  guint n_groups = oct_model_groups(spec, OCT_DTYPE_BF16, groups);
-  for (guint g = 0; g < n_groups; g++)
-    us += (double)groups[g].token_bytes / tensor * context * batch / read;
+  oct_model_weights(b->config.spec, &w);
+  const oct_weight_sum sums[] = {w.attention,      w.dense_ffn,
+                                 w.shared_experts, w.router,
+                                 w.latent,         w.head.parameters > 0 ? w.head : w.embedding};
+  double us = 0;
+  for (gsize i = 0; i < G_N_ELEMENTS(sums); i++)
+    us += weights_us(sums[i], batch);
+  for (guint g = 0; g < b->config.memory.n_groups; g++)
+    us += cache_us(b, g, batch) * b->groups[g].n_layers;
   return us;
 }
 
@@ -213,6 +237,89 @@ decode(bench *b, guint32 batch) {
          batch, context, us, (double)times[0] * 1e-3, (double)times[STEPS * 9 / 10] * 1e-3, least,
          us / least, batch / us * 1e6, (double)idle[STEPS / 2] * 1e-3, (double)idle[0] * 1e-3,
          (double)idle[STEPS * 9 / 10] * 1e-3);
+}
+
+/* ---------------------------------------------------------------- layers */
+
+/* Times of the layers whose halves are of one kind. */
+typedef struct part {
+  const char *name;
+  guint n;
+  double us, floor_us;
+} part;
+
+static const char *const attention_names[] = {[OCT_ATTENTION_GQA] = "attention",
+                                              [OCT_ATTENTION_WINDOW] = "windows",
+                                              [OCT_ATTENTION_MLA] = "latent attention",
+                                              [OCT_ATTENTION_KDA] = "delta attention"};
+static const char *const ffn_names[] = {[OCT_FFN_DENSE] = "dense feed-forward",
+                                        [OCT_FFN_MOE] = "experts",
+                                        [OCT_FFN_LATENT_MOE] = "experts on a latent"};
+
+/* The group of a layer's attention. */
+static guint
+group_of(const bench *b, guint32 layer) {
+  guint g = 0;
+  while (b->groups[g].attention != b->config.spec->layers[layer].attention)
+    g++;
+  return g;
+}
+
+/* Experts that a step used, of one layer. */
+static double
+used_us(const bench *b, const oct_step_result *result, guint32 layer) {
+  const oct_expert_use *uses = oct_result_experts(result);
+  oct_weight_sum one = oct_model_expert(b->config.spec, layer), sum = {0};
+  for (guint32 i = 0; i < result->n_experts; i++)
+    if (uses[i].layer == layer && uses[i].tokens > 0) {
+      sum.bytes += one.bytes;
+      sum.parameters += one.parameters * uses[i].tokens;
+    }
+  return weights_us(sum, 1);
+}
+
+static void
+add_parts(bench *b, const oct_step_result *result, guint32 batch, part *attention, part *ffn) {
+  const oct_model_spec *spec = b->config.spec;
+  const guint64 *at = b->stamps.at;
+  for (guint32 l = 0; l < b->stamps.n_layers; l++) {
+    oct_weights w;
+    oct_model_layer_weights(spec, l, &w);
+    part *a = &attention[spec->attention[spec->layers[l].attention].kind],
+         *f = &ffn[spec->ffn[spec->layers[l].ffn].kind];
+    a->n++;
+    a->us += (double)(at[2 * l + 1] - at[2 * l]) * 1e-3;
+    a->floor_us += weights_us(w.attention, batch) + cache_us(b, group_of(b, l), batch);
+    f->n++;
+    f->us += (double)(at[2 * l + 2] - at[2 * l + 1]) * 1e-3;
+    f->floor_us += weights_us(w.dense_ffn, batch) + weights_us(w.shared_experts, batch) +
+                   weights_us(w.router, batch) + weights_us(w.latent, batch) +
+                   used_us(b, result, l);
+  }
+}
+
+static void
+tell_parts(const part *parts, const char *const *names, guint n, guint32 batch) {
+  for (guint i = 0; i < n; i++)
+    if (parts[i].n > 0)
+      printf("layer,batch %u,context %d,%s,%.1f us,floor %.1f us,ratio %.3f\n", batch, context,
+             names[i], parts[i].us / parts[i].n, parts[i].floor_us / parts[i].n,
+             parts[i].us / parts[i].floor_us);
+}
+
+/* Steps one at a time, so that their stamps stay. */
+static void
+time_layers(bench *b, guint32 batch) {
+  part attention[OCT_ATTENTION_COUNT] = {{0}}, ffn[OCT_FFN_COUNT] = {{0}};
+  for (guint32 i = 0; i < WARM_UP + STEPS; i++) {
+    oct_event event;
+    submit_decodes(b, batch);
+    wait_for(b, OCT_EVENT_STEP_DONE, &event);
+    if (i >= WARM_UP)
+      add_parts(b, event.result, batch, attention, ffn);
+  }
+  tell_parts(attention, attention_names, OCT_ATTENTION_COUNT, batch);
+  tell_parts(ffn, ffn_names, OCT_FFN_COUNT, batch);
 }
 
 /* ---------------------------------------------------------------- the host tier */
@@ -312,7 +419,7 @@ host_tier(bench *b, double page_bytes) {
 
 static int
 run(oct_world *world, void *arg) {
-  static const guint32 batches[] = {1, 16, 64, 256};
+  static const guint32 batches[] = {1, 8, 16, 64, 256};
   bench *b = arg;
   g_autoptr(GError) error = NULL;
   oct_event event;
@@ -328,13 +435,33 @@ run(oct_world *world, void *arg) {
   double page_bytes = (double)event.capabilities->page_bytes[0];
   fill(b);
   for (gsize i = 0; i < G_N_ELEMENTS(batches) && batches[i] <= (guint32)n_slots; i++)
-    if (only == 0 || batches[i] == (guint32)only)
+    if (only == 0 ? batches[i] != 8 : batches[i] == (guint32)only) {
       decode(b, batches[i]);
+      if (by_layers)
+        time_layers(b, batches[i]);
+    }
   if (host_pages > 0)
     host_tier(b, page_bytes);
   oct_world_close(world, b->instance);
   oct_step_builder_free(b->builder);
   return 0;
+}
+
+static oct_world *
+make_world(oct_cuda_stamps *stamps, GError **error) {
+  oct_cuda_options o;
+  if (!by_layers)
+    return oct_backend_world_new(backend, error);
+  oct_cuda_options_default(&o);
+  o.stamps = stamps;
+  return oct_cuda_world_new(&o, error);
+}
+
+static gboolean
+in_range(void) {
+  return tensor >= 1 && pipeline >= 1 && tensor * pipeline <= 8 && host_pages >= 0 &&
+         context >= 1 && context <= CHUNK && n_slots >= 1 && n_slots <= SLOTS && chunk >= n_slots &&
+         chunk <= CHUNK && (!by_layers || g_str_equal(backend, "cuda"));
 }
 
 int
@@ -347,7 +474,9 @@ main(int argc, char **argv) {
       {"host-pages", 0, 0, G_OPTION_ARG_INT, &host_pages, "pages of the host tier", "N"},
       {"context", 0, 0, G_OPTION_ARG_INT, &context, "tokens, up to 8192 (default 1024)", "N"},
       {"slots", 0, 0, G_OPTION_ARG_INT, &n_slots, "sequences, 1 to 256 (default 256)", "N"},
-      {"batch", 0, 0, G_OPTION_ARG_INT, &only, "only 1, 16, 64 or 256 (default all)", "N"},
+      {"batch", 0, 0, G_OPTION_ARG_INT, &only, "1, 8, 16, 64 or 256 (default all but 8)", "N"},
+      {"chunk", 0, 0, G_OPTION_ARG_INT, &chunk, "tokens of a step, up to 8192 (default)", "N"},
+      {"layers", 0, 0, G_OPTION_ARG_NONE, &by_layers, "time halves of layers too", NULL},
       {"bandwidth", 0, 0, G_OPTION_ARG_DOUBLE, &bandwidth, "of reads (default 4.5)", "TB/S"},
       {"rate", 0, 0, G_OPTION_ARG_DOUBLE, &rate, "of products (default 790)", "TFLOP/S"},
       {"eager", 0, 0, G_OPTION_ARG_NONE, &eager, "no graphs", NULL},
@@ -358,31 +487,32 @@ main(int argc, char **argv) {
   g_option_context_free(options);
   g_autoptr(oct_model_spec) spec =
       parsed ? oct_model_spec_load(argc > 1 ? argv[1] : "llama-3.1-8b", NULL, &error) : NULL;
-  oct_world *world = spec != NULL ? oct_backend_world_new(backend, &error) : NULL;
-  if (world == NULL || tensor < 1 || pipeline < 1 || tensor * pipeline > 8 || host_pages < 0 ||
-      context < 1 || context > CHUNK || n_slots < 1 || n_slots > SLOTS) {
+  bench b = {0};
+  oct_world *world = spec != NULL && in_range() ? make_world(&b.stamps, &error) : NULL;
+  if (world == NULL) {
     fprintf(stderr, "bench-cuda: %s\n", error != NULL ? error->message : "options out of range");
     return error != NULL && strstr(error->message, "no GPU") != NULL ? 0 : 1;
   }
-  bench b = {.config = {.label = "bench",
-                        .spec = spec,
-                        .parallel = OCT_PARALLEL_DEFAULT,
-                        .kv_dtype = OCT_DTYPE_BF16,
-                        .block_size = BLOCK,
-                        .depth = 2,
-                        .max_slots = SLOTS,
-                        .max_batched_tokens = CHUNK,
-                        .seed = 1,
-                        .eager = eager,
-                        .report_experts = TRUE}};
-  oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
+  b.config = (oct_instance_config){.label = "bench",
+                                   .spec = spec,
+                                   .parallel = OCT_PARALLEL_DEFAULT,
+                                   .kv_dtype = OCT_DTYPE_BF16,
+                                   .block_size = BLOCK,
+                                   .depth = 1 + (guint32)pipeline,
+                                   .max_slots = (guint32)n_slots,
+                                   .max_batched_tokens = (guint32)chunk,
+                                   .seed = 1,
+                                   .eager = eager,
+                                   .report_experts = TRUE};
   b.config.parallel.tensor = (guint32)tensor;
   b.config.parallel.pipeline = (guint32)pipeline;
-  b.config.depth = 1 + (guint32)pipeline;
-  b.config.memory.n_groups = oct_model_groups(spec, OCT_DTYPE_BF16, groups);
-  b.slot_pages = ((guint32)context + 7 * (WARM_UP + STEPS + 4) + BLOCK - 1) / BLOCK;
-  b.config.memory.groups[0].n_device = (guint32)n_slots * b.slot_pages;
-  b.config.memory.groups[0].n_host = (guint32)host_pages;
+  b.slot_pages = ((guint32)context + 10 * (WARM_UP + STEPS + 4) + BLOCK - 1) / BLOCK;
+  b.config.memory.n_groups = oct_model_groups(spec, OCT_DTYPE_BF16, b.groups);
+  for (guint g = 0; g < b.config.memory.n_groups; g++) {
+    gboolean states = b.groups[g].state_bytes > 0;
+    b.config.memory.groups[g].n_device = (guint32)n_slots * (states ? 1 : b.slot_pages);
+    b.config.memory.groups[g].n_host = states ? 0 : (guint32)host_pages;
+  }
   for (guint16 i = 0; i < 8; i++)
     b.devices[i] = i;
   b.config.devices = b.devices;
