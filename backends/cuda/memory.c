@@ -26,6 +26,7 @@ add_layer(oct_cuda_memory *m, const oct_cuda_layer *l) {
   gsize tokens = m->rank->group->config->block_size;
   if (a->kind == OCT_ATTENTION_KDA) {
     gsize channels = (gsize)l->heads * a->head_dim;
+    element = oct_cuda_type_bytes(oct_cuda_rank_type(m->rank));
     p->state = TRUE;
     p->conv_offset = round_up(channels * a->head_dim * sizeof(float));
     p->layer_bytes =
