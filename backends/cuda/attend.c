@@ -306,62 +306,70 @@ oct_cuda_forward_latent(oct_cuda_forward *f, const oct_cuda_layer *l) {
 
 /* ---------------------------------------------------------------- delta attention */
 
-/* A projection through a low rank, or straight, into room.gate. NULL: the model has none. */
+/* Where a part of what reads the input is. */
 static void *
-project_low(oct_cuda_forward *f, const oct_cuda_matrix *down, const oct_cuda_matrix *up) {
-  if (up->rows == 0)
-    return NULL;
-  if (down->rows == 0) {
-    oct_cuda_forward_project(f, up, NULL, f->room.normed, f->room.gate);
-  } else {
-    oct_cuda_forward_project(f, down, NULL, f->room.normed, f->room.low);
-    oct_cuda_forward_project(f, up, NULL, f->room.low, f->room.gate);
-  }
-  return f->room.gate;
+delta_part(const oct_cuda_forward *f, const oct_cuda_layer *l, oct_cuda_kda_part part) {
+  return at(f, f->room.qkv, l->kda_rows[part]);
+}
+
+/* The second half of a projection through a low rank. */
+static void
+project_up(oct_cuda_forward *f, const oct_cuda_layer *l, oct_cuda_kda_part part,
+           const oct_cuda_matrix *up, void *y) {
+  const oct_cuda_product product = {.weight = up,
+                                    .x = delta_part(f, l, part),
+                                    .x_stride = l->qkv.rows,
+                                    .y = y,
+                                    .y_stride = up->rows,
+                                    .y_type = f->type};
+  oct_cuda_forward_multiply(f, &product, f->m);
+}
+
+static oct_cuda_kda
+delta_call(const oct_cuda_forward *f, const oct_cuda_layer *l) {
+  gsize channels = (gsize)l->heads * l->attention->head_dim, row = l->qkv.rows;
+  gboolean is_low = l->gate_b.rows > 0;
+  return (oct_cuda_kda){.type = f->type,
+                        .conv_type = f->type,
+                        .kda = l->kda,
+                        .q = delta_part(f, l, OCT_CUDA_KDA_Q),
+                        .k = delta_part(f, l, OCT_CUDA_KDA_K),
+                        .v = delta_part(f, l, OCT_CUDA_KDA_V),
+                        .z = l->decay_b.rows > 0 ? f->room.gate : NULL,
+                        .beta = delta_part(f, l, OCT_CUDA_KDA_BETA),
+                        .q_stride = row,
+                        .k_stride = row,
+                        .v_stride = row,
+                        .z_stride = channels,
+                        .beta_stride = row,
+                        .norm = l->head_norm,
+                        .gate = is_low ? f->room.open : delta_part(f, l, OCT_CUDA_KDA_GATE),
+                        .gate_stride = is_low ? channels : row,
+                        .norm_eps = (float)f->model->spec->rms_norm_eps,
+                        .out = f->room.mixed,
+                        .out_stride = channels,
+                        .workspace = f->room.workspace,
+                        .workspace_bytes = f->room.workspace_bytes};
 }
 
 void
 oct_cuda_forward_delta(oct_cuda_forward *f, const oct_cuda_layer *l) {
-  gsize channels = (gsize)l->heads * l->attention->head_dim;
   oct_cuda_states states = oct_cuda_memory_states(f->options.memory, l);
+  oct_cuda_kda call = delta_call(f, l);
   oct_cuda_forward_project(f, &l->qkv, NULL, f->room.normed, f->room.qkv);
-  oct_cuda_forward_project(f, &l->beta, NULL, f->room.normed, f->room.beta);
-  const oct_cuda_kda call = {.type = f->type,
-                             .conv_type = f->type,
-                             .batch = f->pass->batch,
-                             .kda = l->kda,
-                             .states = states.states,
-                             .state_stride = states.state_stride,
-                             .conv = states.conv,
-                             .conv_stride = states.conv_stride,
-                             .state_of = f->pass->tables[l->group].pages,
-                             .state_of_stride = f->pass->tables[l->group].stride,
-                             .q = f->room.qkv,
-                             .k = at(f, f->room.qkv, channels),
-                             .v = at(f, f->room.qkv, 2 * channels),
-                             .z = project_low(f, &l->decay_a, &l->decay_b),
-                             .beta = f->room.beta,
-                             .q_stride = 3 * channels,
-                             .k_stride = 3 * channels,
-                             .v_stride = 3 * channels,
-                             .z_stride = channels,
-                             .beta_stride = l->heads,
-                             .out = f->room.mixed,
-                             .out_stride = channels};
+  if (l->decay_b.rows > 0)
+    project_up(f, l, OCT_CUDA_KDA_DECAY, &l->decay_b, f->room.gate);
+  if (l->gate_b.rows > 0)
+    project_up(f, l, OCT_CUDA_KDA_GATE, &l->gate_b, f->room.open);
+  call.batch = f->pass->batch;
+  call.n_decode = f->pass->n_decode;
+  call.states = states.states;
+  call.state_stride = states.state_stride;
+  call.conv = states.conv;
+  call.conv_stride = states.conv_stride;
+  call.state_of = f->pass->tables[l->group].pages;
+  call.state_of_stride = f->pass->tables[l->group].stride;
   note(f, oct_cuda_kda_run(&f->rank->queue, &call), "delta attention");
-  const oct_cuda_gated_norm norm = {.type = f->type,
-                                    .n = f->m,
-                                    .heads = l->heads,
-                                    .width = l->attention->head_dim,
-                                    .x = f->room.mixed,
-                                    .gate = project_low(f, &l->gate_a, &l->gate_b),
-                                    .weight = l->head_norm,
-                                    .x_stride = channels,
-                                    .gate_stride = channels,
-                                    .eps = (float)f->model->spec->rms_norm_eps,
-                                    .out = f->room.mixed,
-                                    .out_stride = channels};
-  note(f, oct_cuda_gated_rms_norm(&f->rank->queue, &norm), "the norm of heads");
   project_out(f, l);
 }
 
@@ -371,8 +379,12 @@ static gsize
 workspace_of(oct_cuda_forward *f, const oct_cuda_layer *l, const oct_cuda_batch *batch,
              guint32 n_decode) {
   guint32 queries = n_decode == batch->n_seqs ? 1 : batch->n_tokens;
-  if (l->attention->kind == OCT_ATTENTION_KDA)
-    return 0;
+  if (l->attention->kind == OCT_ATTENTION_KDA) {
+    oct_cuda_kda call = delta_call(f, l);
+    call.batch = batch;
+    call.n_decode = n_decode;
+    return oct_cuda_kda_workspace(&f->rank->queue, &call);
+  }
   if (l->attention->kind == OCT_ATTENTION_MLA) {
     oct_cuda_mla call = latent_call(f, l);
     call.batch = batch;

@@ -17,8 +17,8 @@ typedef struct oct_cuda_room {
   void *qkv;            /* projections; latent attention: queries */
   void *latents;        /* latent attention: [tokens, lora + rope] */
   void *low;            /* low-rank inputs; latent attention: absorbed queries */
-  void *gate;           /* delta attention: decays; latent outputs; then output gates */
-  void *beta;           /* delta attention: [tokens, heads] */
+  void *gate;           /* delta attention: decays; latent outputs, then their gates */
+  void *open;           /* delta attention: output gates from a low rank */
   void *mixed;          /* what attention gives, before the output projection */
   void *both;           /* [tokens or pairs, 2 x inner] */
   void *inner;          /* [tokens or pairs, inner] */

@@ -230,7 +230,7 @@ oct_cuda_forward_logits(oct_cuda_forward *f, const guint32 *rows, guint32 n) {
 
 /* The most of each kind of row over the rank's layers, in elements. */
 typedef struct widths {
-  gsize qkv, latents, low, gate, beta, mixed, inner, pair_inner, pair_outer, experts, top_k, latent;
+  gsize qkv, latents, low, gate, open, mixed, inner, pair_inner, pair_outer, experts, top_k, latent;
 } widths;
 
 static void
@@ -253,9 +253,8 @@ measure_attention(widths *w, const oct_cuda_layer *l) {
   at_least(&w->qkv, l->qkv.rows);
   at_least(&w->mixed, heads * a->head_dim);
   if (a->kind == OCT_ATTENTION_KDA) {
-    at_least(&w->low, MAX(l->decay_a.rows, l->gate_a.rows));
     at_least(&w->gate, heads * a->head_dim);
-    at_least(&w->beta, heads);
+    at_least(&w->open, l->gate_b.rows);
   }
 }
 
@@ -355,7 +354,7 @@ make_room(oct_cuda_forward *f) {
   r->latents = take(f, tokens, w.latents, element);
   r->low = take(f, tokens, w.low, element);
   r->gate = take(f, tokens, w.gate, element);
-  r->beta = take(f, tokens, w.beta, element);
+  r->open = take(f, tokens, w.open, element);
   r->mixed = take(f, tokens, w.mixed, element);
   gsize inner = MAX(tokens * w.inner, tokens * f->n_join * w.top_k * w.pair_inner);
   r->both = take(f, inner, 2, element);

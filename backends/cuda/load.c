@@ -6,6 +6,9 @@
 #include "backends/cuda/residency.h"
 #include "engine/base/assert.h"
 
+/* Rows of a product's results begin where other products can read them: at 16 bytes. */
+#define STACK_STEP 8
+
 /* Quantised weights that are widened: what to say of them when all are loaded. */
 typedef struct widened {
   guint n;
@@ -165,26 +168,36 @@ take_norm(const loader *l, oct_weight_kind kind, guint32 layer) {
 
 /* ---------------------------------------------------------------- attention */
 
+/* Rows of several weights one after another: at[i] is where those of kinds[i] begin, each at a
+ * multiple of `step`. Rows in between are zeros; a kind that the model lacks has none. */
+static oct_cuda_matrix
+take_stack(const loader *l, const oct_weight_kind *kinds, guint n, guint32 layer, guint32 step,
+           guint32 *at) {
+  g_autoptr(GArray) fragments = g_array_new(FALSE, FALSE, sizeof(oct_cuda_fragment));
+  guint64 rows = 0;
+  for (guint i = 0; i < n; i++) {
+    const oct_weight *w = find(l, kinds[i], layer, 0);
+    at[i] = (guint32)rows;
+    if (w == NULL)
+      continue;
+    add_fragment(l, fragments, w, rows);
+    rows = (rows + part_of(l, w).rows + step - 1) / step * step;
+  }
+  return build(l, rows, l->m->spec->hidden, 1, fragments, TRUE);
+}
+
 /* Rows of q, k and v one after another, and of their biases. */
 static void
 take_qkv(const loader *l, oct_cuda_layer *to) {
   static const oct_weight_kind kinds[] = {OCT_WEIGHT_Q, OCT_WEIGHT_K, OCT_WEIGHT_V};
   static const oct_weight_kind biases[] = {OCT_WEIGHT_Q_BIAS, OCT_WEIGHT_K_BIAS, OCT_WEIGHT_V_BIAS};
-  g_autoptr(GArray) fragments = g_array_new(FALSE, FALSE, sizeof(oct_cuda_fragment));
-  guint64 rows = 0, at = 0;
-  for (guint i = 0; i < 3; i++) {
-    const oct_weight *w = find(l, kinds[i], to->index, 0);
-    add_fragment(l, fragments, w, rows);
-    rows += part_of(l, w).rows;
-  }
-  to->qkv = build(l, rows, l->m->spec->hidden, 1, fragments, TRUE);
+  guint32 at[3];
+  to->qkv = take_stack(l, kinds, 3, to->index, 1, at);
   if (find(l, OCT_WEIGHT_Q_BIAS, to->index, 0) == NULL)
     return;
-  to->qkv_bias = allocate(l, rows, l->type);
-  for (guint i = 0; i < 3; i++) {
-    put(l, find(l, biases[i], to->index, 0), l->type, to->qkv_bias, at, 1);
-    at += part_of(l, find(l, kinds[i], to->index, 0)).rows;
-  }
+  to->qkv_bias = allocate(l, to->qkv.rows, l->type);
+  for (guint i = 0; i < 3; i++)
+    put(l, find(l, biases[i], to->index, 0), l->type, to->qkv_bias, at[i], 1);
 }
 
 static void
@@ -217,18 +230,22 @@ take_mla(const loader *l, oct_cuda_layer *to) {
   to->o = take(l, OCT_WEIGHT_O, to->index);
 }
 
+/* All that reads the layer's input is one matrix. */
 static void
 take_kda(const loader *l, oct_cuda_layer *to) {
   const oct_attention_spec *a = to->attention;
-  take_qkv(l, to);
-  to->heads = to->kv_heads = to->qkv.rows / (3 * a->head_dim);
+  gboolean is_low = a->output_gate_rank > 0;
+  const oct_weight_kind kinds[] = {
+      OCT_WEIGHT_Q,       OCT_WEIGHT_K,
+      OCT_WEIGHT_V,       is_low ? OCT_WEIGHT_ATTN_GATE_A : OCT_WEIGHT_ATTN_GATE,
+      OCT_WEIGHT_DECAY_A, OCT_WEIGHT_BETA};
+  to->heads = (guint32)(part_of(l, find(l, OCT_WEIGHT_Q, to->index, 0)).rows / a->head_dim);
+  to->kv_heads = to->heads;
+  to->qkv = take_stack(l, kinds, G_N_ELEMENTS(kinds), to->index, STACK_STEP, to->kda_rows);
   to->o = take(l, OCT_WEIGHT_O, to->index);
-  to->decay_a = take(l, OCT_WEIGHT_DECAY_A, to->index);
   to->decay_b = take(l, OCT_WEIGHT_DECAY_B, to->index);
-  to->beta = take(l, OCT_WEIGHT_BETA, to->index);
-  to->gate_a = take(l, OCT_WEIGHT_ATTN_GATE_A, to->index);
-  to->gate_b =
-      take(l, a->output_gate_rank > 0 ? OCT_WEIGHT_ATTN_GATE_B : OCT_WEIGHT_ATTN_GATE, to->index);
+  if (is_low)
+    to->gate_b = take(l, OCT_WEIGHT_ATTN_GATE_B, to->index);
   to->head_norm = take_norm(l, OCT_WEIGHT_HEAD_NORM, to->index);
   to->kda = (oct_kda){.n_heads = to->heads,
                       .width = a->head_dim,

@@ -17,6 +17,17 @@ typedef struct oct_cuda_ffn {
   guint32 inner;                 /* on this rank */
 } oct_cuda_ffn;
 
+/* What reads the input of delta attention. GATE: the output gate, or down to its rank. */
+typedef enum oct_cuda_kda_part {
+  OCT_CUDA_KDA_Q,
+  OCT_CUDA_KDA_K,
+  OCT_CUDA_KDA_V,
+  OCT_CUDA_KDA_GATE,
+  OCT_CUDA_KDA_DECAY, /* down to its rank */
+  OCT_CUDA_KDA_BETA,
+  OCT_CUDA_KDA_PARTS
+} oct_cuda_kda_part;
+
 typedef struct oct_cuda_layer {
   const oct_attention_spec *attention;
   const oct_ffn_spec *ffn_spec;
@@ -24,7 +35,8 @@ typedef struct oct_cuda_layer {
   guint32 heads, kv_heads;     /* on this rank */
   void *attn_norm, *ffn_norm;
   float *attn_score, *ffn_score; /* attention residuals: norm times projection; NULL: none */
-  /* Grouped-query attention and delta attention: q, k, v one after another. */
+  /* Grouped-query attention and delta attention: q, k, v one after another; for the latter all that
+   * reads its input. */
   oct_cuda_matrix qkv, o;
   void *qkv_bias, *o_bias, *q_norm, *k_norm;
   float *sinks;
@@ -32,10 +44,9 @@ typedef struct oct_cuda_layer {
   oct_cuda_matrix q_a, q_b, kv_a, kv_b;
   void *q_a_bias, *q_a_norm, *kv_a_bias, *kv_a_norm;
   /* Delta attention. */
-  oct_cuda_matrix decay_a, decay_b, beta;
-  /* Output gates of delta attention and of latent attention. gate_b: the gate when gate_a is none.
-   */
-  oct_cuda_matrix gate_a, gate_b;
+  guint32 kda_rows[OCT_CUDA_KDA_PARTS]; /* where each part of qkv begins */
+  oct_cuda_matrix decay_b;
+  oct_cuda_matrix gate_b; /* the output gate: from its rank, or of latent attention */
   oct_kda kda;
   void *head_norm;
   /* Feed-forward. */
