@@ -46,12 +46,23 @@ typedef struct oct_cuda_room {
   float *part, *logits; /* [logit rows, head rows], [logit rows, ranks x head rows] */
 } oct_cuda_room;
 
+/* Shared experts of a few tokens run on a stream of their own beside the routed ones. */
+typedef struct oct_cuda_beside {
+  guint32 most; /* tokens; 0: they run before them */
+  cudaStream_t stream;
+  cudaEvent_t begin, end;
+  oct_cuda_queue queue;
+  oct_cuda_blas *blas;
+  void *both, *inner; /* as the room's */
+} oct_cuda_beside;
+
 struct oct_cuda_forward {
   oct_cuda_forward_options options;
   oct_cuda_rank *rank;
   const oct_cuda_model *model;
   oct_cuda_type type;
   oct_cuda_room room;
+  oct_cuda_beside beside;
   guint32 most_experts;
   gsize logits_stride;
   /* The pass that is being enqueued. */
@@ -92,6 +103,9 @@ guint32 oct_cuda_forward_snapshots_before(const oct_cuda_forward *f, guint32 lay
 /* Either half of a layer, from room.normed to this rank's part of room.y. */
 void oct_cuda_forward_attend(oct_cuda_forward *f, const oct_cuda_layer *l);
 void oct_cuda_forward_feed(oct_cuda_forward *f, const oct_cuda_layer *l);
+/* What runs beside: made with the forward pass. */
+void oct_cuda_forward_make_beside(oct_cuda_forward *f, gsize shared_inner);
+void oct_cuda_forward_clear_beside(oct_cuda_forward *f);
 /* Which rows of all domains are padding: before the first experts of a pass. */
 void oct_cuda_forward_join(oct_cuda_forward *f);
 /* Bytes of workspace that attention needs at most. */

@@ -361,6 +361,8 @@ make_room(oct_cuda_forward *f) {
   r->inner = take(f, inner, 1, element);
   if (w.experts > 0)
     make_expert_room(f, &w);
+  if (w.latent > 0)
+    oct_cuda_forward_make_beside(f, w.inner);
   if (f->rank->group->n_context > 1)
     make_context_room(f);
   if (f->rank->group->options->fp8_inputs && f->type == OCT_CUDA_BF16 &&
@@ -397,6 +399,8 @@ oct_cuda_forward_new(const oct_cuda_forward_options *options) {
 
 void
 oct_cuda_forward_free(oct_cuda_forward *f) {
+  if (f != NULL)
+    oct_cuda_forward_clear_beside(f);
   g_free(f);
 }
 

@@ -16,6 +16,84 @@ at(const oct_cuda_forward *f, void *array, gsize elements) {
   return (guint8 *)array + elements * oct_cuda_type_bytes(f->type);
 }
 
+/* ---------------------------------------------------------------- shared experts */
+
+/* Where steps are bound by reading weights, routing and sorting leave the memory idle meanwhile. */
+#define BESIDE_TOKENS 32
+
+void
+oct_cuda_forward_make_beside(oct_cuda_forward *f, gsize shared_inner) {
+  oct_cuda_beside *b = &f->beside;
+  oct_cuda_rank *r = f->rank;
+  gsize elements = MIN(f->options.max_tokens, BESIDE_TOKENS) * shared_inner,
+        element = oct_cuda_type_bytes(f->type);
+  b->both = oct_cuda_alloc(r, 2 * elements * element, "shared experts");
+  b->inner = oct_cuda_alloc(r, elements * element, "shared experts");
+  void *workspace = oct_cuda_alloc(r, OCT_CUDA_BLAS_WORKSPACE, "cuBLASLt's workspace");
+  b->begin = oct_cuda_event_new(r);
+  b->end = oct_cuda_event_new(r);
+  if (r->failed ||
+      !oct_cuda_note(r, cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking), "a stream"))
+    return;
+  b->blas = oct_cuda_blas_new(workspace, OCT_CUDA_BLAS_WORKSPACE);
+  if (b->blas == NULL)
+    oct_cuda_fail(r, "cuBLASLt cannot be used on this machine");
+  b->most = BESIDE_TOKENS;
+}
+
+void
+oct_cuda_forward_clear_beside(oct_cuda_forward *f) {
+  oct_cuda_beside *b = &f->beside;
+  oct_cuda_blas_free(b->blas);
+  if (b->begin != NULL)
+    (void)cudaEventDestroy(b->begin);
+  if (b->end != NULL)
+    (void)cudaEventDestroy(b->end);
+  if (b->stream != NULL)
+    (void)cudaStreamDestroy(b->stream);
+}
+
+/* The rank's queue and the rooms of feed-forwards, for those of what runs beside; or back. */
+static void
+change_places(oct_cuda_forward *f) {
+  oct_cuda_beside *b = &f->beside, was = *b;
+  b->queue = f->rank->queue;
+  b->blas = f->rank->blas;
+  b->both = f->room.both;
+  b->inner = f->room.inner;
+  f->rank->queue = was.queue;
+  f->rank->blas = was.blas;
+  f->room.both = was.both;
+  f->room.inner = was.inner;
+}
+
+static void
+start_shared(oct_cuda_forward *f, const oct_cuda_layer *l) {
+  oct_cuda_beside *b = &f->beside;
+  if (f->m > b->most) {
+    oct_cuda_forward_dense(f, &l->shared);
+    return;
+  }
+  b->queue = f->rank->queue;
+  b->queue.stream = b->stream;
+  b->queue.flags &= ~(guint32)OCT_CUDA_OVERLAP;
+  note(f, cudaEventRecord(b->begin, f->rank->compute), "an event");
+  note(f, cudaStreamWaitEvent(b->stream, b->begin, 0), "an event");
+  change_places(f);
+  oct_cuda_forward_dense(f, &l->shared);
+  change_places(f);
+  note(f, cudaEventRecord(b->end, b->stream), "an event");
+}
+
+/* What is enqueued next follows them. It begins when both streams' work has ended. */
+static void
+await_shared(oct_cuda_forward *f) {
+  if (f->m <= f->beside.most)
+    note(f, cudaStreamWaitEvent(f->rank->compute, f->beside.end, 0), "an event");
+}
+
+/* ---------------------------------------------------------------- experts */
+
 /* The sum over the tensor group of x[m, latent], or its norm with a weight. */
 static void
 add_up(oct_cuda_forward *f, const oct_cuda_layer *l, void *x, const void *weight) {
@@ -78,7 +156,12 @@ project_up(oct_cuda_forward *f, const oct_cuda_layer *l) {
                               .x_stride = l->ffn_spec->latent,
                               .y = at(f, f->room.y, l->latent_up_row),
                               .y_stride = f->model->spec->hidden};
-  note(f, oct_cuda_multiply(&f->rank->queue, f->rank->blas, &up), "experts");
+  oct_cuda_queue queue = f->rank->queue;
+  if (l->ffn_spec->shared_intermediate > 0) {
+    await_shared(f);
+    queue.flags &= ~(guint32)OCT_CUDA_OVERLAP;
+  }
+  note(f, oct_cuda_multiply(&queue, f->rank->blas, &up), "experts");
 }
 
 void
@@ -87,7 +170,7 @@ oct_cuda_forward_latent_experts(oct_cuda_forward *f, const oct_cuda_layer *l) {
   gsize bytes = (gsize)f->m * f->model->spec->hidden * oct_cuda_type_bytes(f->type);
   const void *norm = l->latent_norm;
   if (l->ffn_spec->shared_intermediate > 0)
-    oct_cuda_forward_dense(f, &l->shared);
+    start_shared(f, l);
   else
     note(f, cudaMemsetAsync(f->room.y, 0, bytes, f->rank->compute), "experts");
   project_down(f, l);
