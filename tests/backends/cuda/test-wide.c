@@ -115,23 +115,23 @@ k3(void) {
   oct_model_spec s = *published;
   s.name = name;
   s.vocab = VOCAB;
-  s.hidden = 1024;
+  s.hidden = 512;
   s.n_layers = 13;
   s.attn_res_block = 4;
   for (guint32 i = 0; i < s.n_attention; i++) {
     s.attention[i].n_heads = 16;
     if (s.attention[i].kind == OCT_ATTENTION_MLA)
-      s.attention[i].q_lora = 384;
+      s.attention[i].q_lora = 192;
   }
   for (guint32 i = 0; i < s.n_ffn; i++) {
     oct_ffn_spec *f = &s.ffn[i];
-    f->intermediate = f->intermediate > 0 ? 2048 : 0;
+    f->intermediate = f->intermediate > 0 ? 1024 : 0;
     if (f->kind == OCT_FFN_DENSE)
       continue;
     f->n_experts = 16;
     f->top_k = 4;
-    f->moe_intermediate = f->shared_intermediate = 512;
-    f->latent = 512;
+    f->moe_intermediate = f->shared_intermediate = 256;
+    f->latent = 256;
   }
   return s;
 }
@@ -397,9 +397,9 @@ static const kind kinds[] = {
 
 /* Of Kimi K3: layouts of eight ranks, which share GPUs where there are fewer. */
 static const kind k3_kinds[] = {
-    {"float32-tensor8", "cuda:dtype=float32,devices=8", 1e-4, 8, 1, OCT_DTYPE_BF16, FALSE, 0,
+    {"float32-tensor8", "cuda:dtype=float32,devices=8", 1e-4, 8, 1, OCT_DTYPE_BF16, FALSE, 1,
      FALSE},
-    {"float32-experts8", "cuda:dtype=float32,devices=8", 1e-4, 8, 1, OCT_DTYPE_BF16, FALSE, 0,
+    {"float32-experts8", "cuda:dtype=float32,devices=8", 1e-4, 8, 1, OCT_DTYPE_BF16, FALSE, 1,
      TRUE},
     {"float32-tensor8-context8", "cuda:dtype=float32,devices=8", 1e-4, 8, 1, OCT_DTYPE_BF16, FALSE,
      8, FALSE},
