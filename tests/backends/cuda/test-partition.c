@@ -10,13 +10,14 @@
 typedef struct layout {
   const char *name;
   guint32 tensor, pipeline, data;
-  gboolean experts;
+  gboolean experts, whole_latents;
 } layout;
 
-static const layout layouts[] = {{"tp2", 2, 1, 1, FALSE},       {"tp8", 8, 1, 1, FALSE},
-                                 {"tp4-pp2", 4, 2, 1, FALSE},   {"tp2-pp4", 2, 4, 1, FALSE},
-                                 {"ep8", 8, 1, 1, TRUE},        {"dp8-ep8", 1, 1, 8, TRUE},
-                                 {"dp2-tp4-ep8", 4, 1, 2, TRUE}};
+static const layout layouts[] = {
+    {"tp2", 2, 1, 1, FALSE, FALSE},        {"tp8", 8, 1, 1, FALSE, FALSE},
+    {"tp4-pp2", 4, 2, 1, FALSE, FALSE},    {"tp2-pp4", 2, 4, 1, FALSE, FALSE},
+    {"ep8", 8, 1, 1, TRUE, FALSE},         {"dp8-ep8", 1, 1, 8, TRUE, FALSE},
+    {"dp2-tp4-ep8", 4, 1, 2, TRUE, FALSE}, {"tp8-whole-latents", 8, 1, 1, FALSE, TRUE}};
 
 static oct_parallel
 parallel_of(const layout *l) {
@@ -25,6 +26,7 @@ parallel_of(const layout *l) {
   p.pipeline = l->pipeline;
   p.data = l->data;
   p.expert_parallel = l->experts;
+  p.shard_latent = !l->whole_latents;
   return p;
 }
 

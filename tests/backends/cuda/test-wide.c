@@ -615,8 +615,8 @@ takes_its_kernels(gconstpointer data) {
     expect_kernel(launches, "attend_latent", is_latent);
     expect_kernel(launches, "attend_hopper", is_gqa);
     expect_kernel(launches, "attend_decode", is_gqa);
-    expect_kernel(launches, "kda", has_state);
-    expect_kernel(launches, "gated_norm", has_state);
+    expect_kernel(launches, "kda_decode", has_state);
+    expect_kernel(launches, "kda_chunks", has_state);
     expect_kernel(launches, "mix_rows", spec.attn_res_block > 0);
     expect_kernel(launches, "gate_rows", spec.attn_res_block > 0);
     expect_kernel(launches, "cublasLt", fixed == 0);
