@@ -7,9 +7,9 @@
 #define WORLD_THAT(name, text, later)                                                              \
   .prefix = "/cuda/engine/" name, .usual = text, .slow = text, .real = text, .later_ns = (later),  \
   .needs_gpu = TRUE
-#define WORLD(name, text) WORLD_THAT(name, text, SECOND_NS / 2), .kimi_k3 = TRUE
+#define WORLD(name, text) WORLD_THAT(name, text, 2 * SECOND_NS), .kimi_k3 = TRUE
 /* No step runs before the first experts are in their slots. */
-#define SLOTS(name, text) WORLD_THAT(name, text, SECOND_NS)
+#define SLOTS(name, text) WORLD_THAT(name, text, 2 * SECOND_NS)
 
 /* In bfloat16 logits are off by up to 2 % of their size. */
 #define BF16_MARGIN 0.08

@@ -148,6 +148,8 @@ add_row(const bench *b, guint32 row, const oct_logprob *l, double *difference, d
 /* Mixtral's golden model has sharp attention: its logits are off by 2.14e-2 when each of a layer's
  * intermediates is rounded to bfloat16 once and all else is float64. */
 #define MIXTRAL_BF16 2.14e-2
+/* So it is with the recurrent state of kimi-linear, whose small outputs a norm makes large. */
+#define STATE_BF16 3.0e-2
 
 /* Of the error, where tokens that choose other experts are in it or are not. */
 static double
@@ -155,6 +157,8 @@ limit_of(const bench *b, gboolean with_flips) {
   double limit = b->kind->limit;
   if (limit > 1e-3 && g_str_equal(b->g.spec->name, "mixtral"))
     limit = MAX(limit, 1.1 * MIXTRAL_BF16);
+  if (limit > 1e-3 && b->has_state)
+    limit = MAX(limit, 1.1 * STATE_BF16);
   return b->wanted != NULL && with_flips ? 3 * limit : limit;
 }
 
@@ -209,7 +213,9 @@ check_chunks(bench *b, guint32 chunk) {
     for (guint32 i = 0; i < n; i++)
       add_row(b, first + i, oct_result_logprobs(r) + (gsize)i * (OTHERS + 1), &difference, &size);
   }
-  double error = sqrt(difference / size), limit = limit_of(b, chunk != 1);
+  /* A token that chose other experts stays in the state that later ones read. */
+  double error = sqrt(difference / size),
+         limit = limit_of(b, chunk != 1) * (b->has_state && flipped > 0 ? 2 : 1);
   if (b->is_model)
     return;
   g_test_message("%s, chunks of %u: logits' relative L2 %.2e, limit %.0e; %u tokens chose other "

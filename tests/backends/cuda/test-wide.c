@@ -136,6 +136,18 @@ k3(void) {
   return s;
 }
 
+/* Its first four layers in blocks of two, for bfloat16: made-up weights of 13 layers make roundings
+ * 500 times larger (in float32 prompts differ by 3e-5). */
+static oct_model_spec
+k3_short(void) {
+  static char name[] = "wide-k3-short";
+  oct_model_spec s = k3();
+  s.name = name;
+  s.n_layers = 4;
+  s.attn_res_block = 2;
+  return s;
+}
+
 /* ---------------------------------------------------------------- quantised ones */
 
 static oct_model_spec
@@ -633,7 +645,8 @@ add_named(const test *t, const char *name, GTestDataFunc run_test) {
 
 int
 main(int argc, char **argv) {
-  static oct_model_spec (*const plain_specs[])(void) = {dense, latent, windowed, k3};
+  static oct_model_spec (*const plain_specs[])(void) = {dense, latent, windowed};
+  static oct_model_spec (*const graph_specs[])(void) = {dense, latent, windowed, k3};
   static oct_model_spec (*const quantised_specs[])(void) = {
       dense_fp8,     dense_blocks,   dense_int4,   dense_int4_small,
       latent_blocks, windowed_mxfp4, windowed_int4};
@@ -644,11 +657,12 @@ main(int argc, char **argv) {
       add_test(&kinds[i], plain_specs[k]);
     for (gsize k = 0; k < G_N_ELEMENTS(quantised_specs) && kinds[i].quantised; k++)
       add_test(&kinds[i], quantised_specs[k]);
+    add_test(&kinds[i], kinds[i].limit < 1e-3 ? k3 : k3_short);
   }
   for (gsize i = 0; i < G_N_ELEMENTS(k3_kinds); i++)
-    add_test(&k3_kinds[i], k3);
-  for (gsize k = 0; k < G_N_ELEMENTS(plain_specs); k++) {
-    const test t = {NULL, plain_specs[k]};
+    add_test(&k3_kinds[i], k3_kinds[i].limit < 1e-3 ? k3 : k3_short);
+  for (gsize k = 0; k < G_N_ELEMENTS(graph_specs); k++) {
+    const test t = {NULL, graph_specs[k]};
     add_named(&t, "graphs-give-the-same-bits", graphs_give_the_same_bits);
     add_named(&t, "batches-change-near-ties-alone", batches_change_near_ties_alone);
 #ifdef HAVE_CUDA
