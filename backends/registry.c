@@ -344,7 +344,7 @@ static const oct_backend_key simgrid_keys[] = {
     {"seed", "of token streams and routing (default 1)"},
     {"exact", "0 or 1: every step through the solver (default 0)"},
     {"load_weights", "0 or 1: opening takes the time that weights take over PCIe (default 0)"},
-    {"moe_kernel", "measured or target (default measured)"},
+    {"moe_kernel", "measured, target or own (default measured)"},
     {"routing_alpha", "popularity of experts ~ rank^-alpha, 0 to 4 (default 0)"},
     {"expert_miss", "read or load (default read)"},
     {"host_socket", "of every host buffer (default: of the GPU that copies)"},
@@ -353,7 +353,7 @@ static const oct_backend_key simgrid_keys[] = {
 
 static oct_world *
 make_simgrid(const key_list *keys, const char *inner, GError **error) {
-  static const char *const kernels[] = {"measured", "target", NULL};
+  static const char *const kernels[] = {"measured", "target", "own", NULL};
   static const char *const misses[] = {"read", "load", NULL};
   (void)inner;
   oct_simgrid_options o = OCT_SIMGRID_OPTIONS_DEFAULT;
@@ -384,7 +384,7 @@ make_simgrid(const key_list *keys, const char *inner, GError **error) {
   o.profile = profile;
   o.exact = exact != 0;
   o.load_weights = weights != 0;
-  o.moe_kernel = kernel == 1 ? OCT_MOE_KERNEL_TARGET : OCT_MOE_KERNEL_MEASURED;
+  o.moe_kernel = (oct_moe_kernel)kernel;
   o.expert_miss = miss == 1 ? OCT_EXPERT_MISS_LOAD : OCT_EXPERT_MISS_READ;
   o.host_socket = (gint)socket;
   oct_world *world = oct_simgrid_world_new(&o, error);

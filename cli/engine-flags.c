@@ -125,9 +125,12 @@ set_expert_miss(oct_setup_options *o, const char *value) {
 
 static gboolean
 set_moe_kernel(oct_setup_options *o, const char *value) {
-  gboolean target = strcmp(value, "target") == 0;
-  o->moe_kernel = target ? OCT_MOE_KERNEL_TARGET : OCT_MOE_KERNEL_MEASURED;
-  return target || strcmp(value, "measured") == 0;
+  for (int k = 0; k < OCT_MOE_KERNEL_COUNT; k++)
+    if (strcmp(value, oct_moe_kernel_name((oct_moe_kernel)k)) == 0) {
+      o->moe_kernel = (oct_moe_kernel)k;
+      return TRUE;
+    }
+  return FALSE;
 }
 
 /* "uniform", "balanced", "power:EXPONENT" or "file:PATH". */
@@ -303,7 +306,7 @@ static const flag flags_table[] = {
      "draft_model; see doc/operations.md",
      FLAG_WHOLE, 0, 0, 0, set_speculative},
     {"enforce-eager", NULL, "no CUDA graphs", FLAG_ON, AT(engine.instance.eager), 0, 0, NULL},
-    {"moe-kernel", "K", "measured or target: price of expert kernels", FLAG_WORD, 0, 0, 0,
+    {"moe-kernel", "K", "measured, target or own: price of expert kernels", FLAG_WORD, 0, 0, 0,
      set_moe_kernel},
     {"expert-routing", "R",
      "uniform, balanced (in turn), power:X (~ rank^-X, X <= 4) or file:COUNTS (measured)",

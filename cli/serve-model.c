@@ -309,8 +309,8 @@ simgrid_text(const maker *m) {
     g_string_append_printf(text, ",preset=%s", o->preset);
   if (o->exact)
     g_string_append(text, ",exact=1");
-  if (o->moe_kernel == OCT_MOE_KERNEL_TARGET)
-    g_string_append(text, ",moe_kernel=target");
+  if (o->moe_kernel != OCT_MOE_KERNEL_MEASURED)
+    g_string_append_printf(text, ",moe_kernel=%s", oct_moe_kernel_name(o->moe_kernel));
   if (o->routing_alpha > 0)
     g_string_append_printf(text, ",routing_alpha=%.10g", o->routing_alpha);
   if (o->expert_load)

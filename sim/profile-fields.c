@@ -120,6 +120,10 @@ static const field fields[] = {
     REAL("efficiency", "fp4_gemm", efficiency.gemm[OCT_MATH_FP4], PART0),
     REAL("efficiency", "kernel_floor_s", efficiency.kernel_floor_s, TIME),
 
+    FIT("own_kernels", "kda", own_kernels.kda, oct_own_kda, NEED_GROUP),
+    FIT("own_kernels", "mla", own_kernels.mla, oct_own_mla, NEED_GROUP),
+    FIT("own_kernels", "mxfp4_experts", own_kernels.mxfp4_experts, oct_own_experts, NEED_GROUP),
+
     GRID("gemm", "m"),
     CURVE("gemm", "bfloat16_us_n8192_k8192", gemm_8192[OCT_MATH_BF16], NEED_GROUP, 0, "m"),
     CURVE("gemm", "fp8_us_n8192_k8192", gemm_8192[OCT_MATH_FP8], NEED_GROUP, 0, "m"),

@@ -80,6 +80,27 @@ typedef struct oct_profile_efficiency {
   double kernel_floor_s;
 } oct_profile_efficiency;
 
+/* What this engine's own kernels reach of the larger of two floors, bytes over the memory's rate
+ * and flops over the BF16 peak, of the GPU that they were measured on: fractions, above 0 and at
+ * most 1, and what comes to that whatever the size; both carried over to this GPU. All 0 where a
+ * profile has no group [own_kernels]. */
+typedef struct oct_own_kda {
+  double decode_fixed_s, decode_hbm;    /* state read and written once */
+  double prefill_fixed_s, prefill_peak; /* chunked */
+} oct_own_kda;
+typedef struct oct_own_mla {
+  double decode_fixed_s, decode_fp8_hbm, decode_bf16_hbm; /* absorbed, on the latent */
+  double decode_peak;
+} oct_own_mla;
+typedef struct oct_own_experts {
+  double fixed_s, hbm, peak; /* both grouped products, MXFP4 unpacked to BF16 */
+} oct_own_experts;
+typedef struct oct_profile_own_kernels {
+  oct_own_kda kda;
+  oct_own_mla mla;
+  oct_own_experts mxfp4_experts;
+} oct_profile_own_kernels;
+
 /* Routed-expert kernels that have measured tables (microseconds by tokens, kept here as seconds).
  */
 typedef enum oct_moe_table {
@@ -313,6 +334,7 @@ typedef struct oct_profile {
   gboolean fictional;   /* imitates a report, no machine like it is known */
   oct_profile_gpu gpu;
   oct_profile_efficiency efficiency;
+  oct_profile_own_kernels own_kernels;
   oct_gemm_fit gemm_fit[OCT_MATH_COUNT]; /* peak 0 = no such unit */
   oct_moe_fit moe_fit[OCT_MATH_COUNT];   /* likewise */
   oct_decode_fit decode_fit;

@@ -18,6 +18,13 @@
 
 G_DEFINE_QUARK(oct - cost - error - quark, oct_cost_error)
 
+const char *
+oct_moe_kernel_name(oct_moe_kernel kernel) {
+  static const char *const names[OCT_MOE_KERNEL_COUNT] = {"measured", "target", "own"};
+  oct_assert(kernel < OCT_MOE_KERNEL_COUNT);
+  return names[kernel];
+}
+
 /* ---------------------------------------------------------------- making one */
 
 static gboolean
@@ -41,6 +48,27 @@ check_options(const oct_cost_options *options, GError **error) {
     return FALSE;
   }
   return TRUE;
+}
+
+static gboolean
+is_share(double value) {
+  return value > 0 && value <= 1;
+}
+
+static gboolean
+check_own_kernels(const oct_profile *profile, const oct_cost_options *options, GError **error) {
+  const oct_profile_own_kernels *k = &profile->own_kernels;
+  if (options->moe_kernel != OCT_MOE_KERNEL_OWN ||
+      (is_share(k->kda.decode_hbm) && is_share(k->kda.prefill_peak) &&
+       is_share(k->mla.decode_fp8_hbm) && is_share(k->mla.decode_bf16_hbm) &&
+       is_share(k->mla.decode_peak) && is_share(k->mxfp4_experts.hbm) &&
+       is_share(k->mxfp4_experts.peak)))
+    return TRUE;
+  g_set_error(error, OCT_COST_ERROR, OCT_COST_ERROR_UNSUPPORTED,
+              "profile %s has no group [own_kernels] with fractions above 0 and at most 1: own "
+              "kernels cannot be priced",
+              profile->name);
+  return FALSE;
 }
 
 static gboolean
@@ -245,7 +273,8 @@ oct_cost_new(const oct_model_spec *spec, const oct_parallel *parallel, const gui
   cost->expert_ranks = parallel->expert_parallel ? parallel->tensor * parallel->data : 1;
   if (devices == NULL)
     devices = identity;
-  if (!check_options(options, error) || !check_devices(cost, devices, error))
+  if (!check_options(options, error) || !check_own_kernels(profile, options, error) ||
+      !check_devices(cost, devices, error))
     return NULL;
   plan_stages(cost);
   if (!plan_groups(cost, devices, error))

@@ -173,7 +173,12 @@ typedef struct oct_step_price {
 typedef enum oct_moe_kernel {
   OCT_MOE_KERNEL_MEASURED, /* the profile's table of the model's own shape where there is one */
   OCT_MOE_KERNEL_TARGET,   /* what the best measured kernel reaches, scaled by bytes */
+  /* This engine's own, by the profile's [own_kernels]: MXFP4 experts, and delta and latent
+   * attention with them. */
+  OCT_MOE_KERNEL_OWN,
+  OCT_MOE_KERNEL_COUNT
 } oct_moe_kernel;
+const char *oct_moe_kernel_name(oct_moe_kernel kernel); /* "measured" …; static */
 
 typedef struct oct_cost_options {
   oct_dtype kv_dtype; /* BF16 or FP8 */

@@ -25,6 +25,9 @@ oct_price oct_price_gemm(const oct_profile *profile, oct_math math, double m, do
                          double weight_bytes);
 oct_price oct_price_attention(const oct_profile *profile, const oct_attention_shape *shape);
 /* A memory-bound kernel: norms, activations, gathers, recurrent state. */
+/* An own kernel: the larger of its two floors at the fractions that it reaches, and fixed_s. */
+oct_price oct_price_own(const oct_profile *profile, double fixed_s, double bytes, double hbm,
+                        double flops, double peak);
 oct_price oct_price_memory(const oct_profile *profile, double bytes, double flops);
 
 /* The attention model alone, without what was measured. */

@@ -117,6 +117,18 @@ oct_cost_memory_ns(const oct_profile *profile, double bytes) {
   return 1e9 * oct_price_memory(profile, bytes, 0).seconds;
 }
 
+oct_price
+oct_price_own(const oct_profile *profile, double fixed_s, double bytes, double hbm, double flops,
+              double peak) {
+  const double memory_s = bytes / (hbm * profile->gpu.hbm_bytes_per_s);
+  const double compute_s = flops > 0 ? flops / (peak * profile->gpu.flops[OCT_MATH_BF16]) : 0;
+  return (oct_price){.seconds = fixed_s + MAX(memory_s, compute_s),
+                     .fixed_s = fixed_s,
+                     .flops = flops,
+                     .hbm_bytes = bytes,
+                     .part = compute_s > memory_s ? OCT_PART_COMPUTE : OCT_PART_MEMORY};
+}
+
 /* ---------------------------------------------------------------- attention */
 
 static oct_price

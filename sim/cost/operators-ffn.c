@@ -77,10 +77,21 @@ grid_tokens(guint32 i) {
   return ldexp(GRID_EXACT, (int)octave) * (1 + (step + 1.0) / GRID_OCTAVE);
 }
 
+/* Two grouped products: weights of the experts that are touched, and the rows of their pairs. */
+static oct_price
+own_experts(const oct_profile *profile, const oct_moe_shape *s) {
+  const oct_own_experts *k = &profile->own_kernels.mxfp4_experts;
+  const double bytes = s->distinct * s->expert_bytes + s->pairs * (4 * s->outer + 6 * s->inner);
+  return oct_price_own(profile, k->fixed_s, bytes, k->hbm, 6 * s->pairs * s->outer * s->inner,
+                       k->peak);
+}
+
 void
 oct_moe_grid_fill(oct_cost *cost, guint f) {
   const oct_profile *profile = cost->profile;
   const oct_routing *routing = &cost->routing[f];
+  const gboolean own =
+      cost->options.moe_kernel == OCT_MOE_KERNEL_OWN && cost->spec->types.expert == OCT_DTYPE_MXFP4;
   const oct_moe_table table = table_of(cost, f);
   const double expert_time = cost->options.expert_time > 0 ? cost->options.expert_time : 1;
   const gboolean by_expert = cost->parallel.expert_parallel && cost->expert_ranks > 1;
@@ -102,9 +113,10 @@ oct_moe_grid_fill(oct_cost *cost, guint f) {
     shape.distinct = oct_routing_heaviest(routing, tokens);
     shape.pairs = MAX(oct_routing_pairs(routing, tokens), shape.distinct);
     oct_price *price = &grid->price[i];
-    *price = table != OCT_MOE_TABLE_COUNT ? oct_price_moe_table(view, &shape)
-                                          : oct_price_moe(profile, math, bandwidth, &shape);
-    if (table == OCT_MOE_TABLE_COUNT)
+    *price = own                            ? own_experts(profile, &shape)
+             : table != OCT_MOE_TABLE_COUNT ? oct_price_moe_table(view, &shape)
+                                            : oct_price_moe(profile, math, bandwidth, &shape);
+    if (!own && table == OCT_MOE_TABLE_COUNT)
       oct_timed_correct_experts(profile, cost->spec->types.expert,
                                 (guint32[4]){routing->n_experts, routing->top_k,
                                              (guint32)shape.outer, (guint32)shape.inner},

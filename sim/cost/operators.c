@@ -144,9 +144,28 @@ part_of_context(const oct_cost *cost, const oct_attention_spec *a, guint64 conte
   return part;
 }
 
+static gboolean
+is_own(const oct_cost *cost) {
+  return cost->options.moe_kernel == OCT_MOE_KERNEL_OWN;
+}
+
+/* The latent of every sequence once, and the arithmetic of the heads as they are. */
+static oct_price
+own_latent_decode(const oct_profile *profile, const oct_attention_shape *s) {
+  const oct_own_mla *own = &profile->own_kernels.mla;
+  const double width = (double)s->key_dim + s->value_dim;
+  const double bytes = (double)s->context * s->key_dim * s->kv_element_bytes +
+                       (double)s->tokens * s->n_heads * width * BF16;
+  return oct_price_own(profile, own->decode_fixed_s, bytes,
+                       s->kv_element_bytes == 1 ? own->decode_fp8_hbm : own->decode_bf16_hbm,
+                       2 * width * (double)s->pairs * s->n_heads, own->decode_peak);
+}
+
 static void
 attention_kernel(oct_sink *sink, const char *name, const oct_attention_shape *shape) {
-  oct_price price = oct_price_attention(sink->cost->profile, shape);
+  const oct_profile *profile = sink->cost->profile;
+  const gboolean own = is_own(sink->cost) && shape->mla && !shape->prefill;
+  oct_price price = own ? own_latent_decode(profile, shape) : oct_price_attention(profile, shape);
   oct_sink_add(sink, name, &price, (double)shape->tokens, shape->n_heads, (double)shape->context);
 }
 
@@ -237,18 +256,24 @@ kda_context(oct_sink *sink, const oct_attention_spec *a, const oct_domain_shape 
   const double width = heads * a->head_dim, elements = width * a->head_dim;
   const double state_bytes = 2 * (elements * 4 + 3 * width * (a->conv_kernel - 1) * BF16);
   const double token_bytes = width * 6 * BF16; /* q, k, v, decay, output */
+  const oct_own_kda *own = &profile->own_kernels.kda;
   if (s->n_decode > 0) {
-    oct_price price =
-        oct_price_memory(profile, s->n_decode * state_bytes + s->decode_tokens * token_bytes,
-                         s->decode_tokens * elements * KDA_FLOPS_PER_ELEMENT);
+    const double bytes = s->n_decode * state_bytes + s->decode_tokens * token_bytes;
+    const double flops = s->decode_tokens * elements * KDA_FLOPS_PER_ELEMENT;
+    oct_price price = oct_price_memory(profile, bytes, flops);
+    if (is_own(sink->cost)) /* its arithmetic is in float32, beside the tensor cores */
+      price = oct_price_own(profile, own->decode_fixed_s, bytes, own->decode_hbm, 0, 1);
     oct_sink_add(sink, "kda.decode", &price, s->decode_tokens, heads, a->head_dim);
   }
   if (s->n_prefill > 0) {
     double flops = s->prefill_tokens * elements * KDA_FLOPS_PER_ELEMENT;
-    oct_price price = oct_price_memory(
-        profile, s->n_prefill * state_bytes + s->prefill_tokens * token_bytes, flops);
+    double bytes = s->n_prefill * state_bytes + s->prefill_tokens * token_bytes;
+    oct_price price = oct_price_memory(profile, bytes, flops);
     double compute_s = flops / (KDA_PREFILL_PEAK * profile->gpu.flops[OCT_MATH_BF16]);
-    if (compute_s > price.seconds - price.fixed_s) {
+    if (is_own(sink->cost)) {
+      price = oct_price_own(profile, own->prefill_fixed_s, bytes, own->decode_hbm, flops,
+                            own->prefill_peak);
+    } else if (compute_s > price.seconds - price.fixed_s) {
       price.seconds = price.fixed_s + compute_s;
       price.part = OCT_PART_COMPUTE;
     }

@@ -237,6 +237,22 @@
     table(c, [["objective"], ["limit", "n"], ["value", "n"], ["", ""]], list.map((o) => [o.name, seconds(o.limit_s), seconds(o.value_s), add(null, "span", {class: o.met ? "good" : "bad"}, o.met ? "met" : "missed")]));
   }
 
+  /* Where the time of a decode step goes, what binds it, how many users that makes. */
+  function stepParts(report) {
+    const p = at(report, "step_parts");
+    if (!p || !p.rows.length) return;
+    section("A decode step by part");
+    const names = Object.keys(p.rows[0].parts_s).filter((n) => p.rows.some((r) => r.parts_s[n] > 0));
+    const turns = p.takes_over.map((t) => `${t.bound_by} from batch ${count(t.batch)}`).join(", ");
+    const c = card(grid(), "Time by part", `At ${count(p.context_tokens)} tokens of context. Most of it is bound by: ${turns}.`, true);
+    table(c, [["batch", "n"], ...names.map((n) => [n, "n"]), ["step", "n"], ["per token", "n"], ["bound by"]],
+      p.rows.map((r) => [count(r.batch), ...names.map((n) => seconds(r.parts_s[n])), seconds(r.step_s), seconds(r.token_s), r.bound_by]));
+    const u = p.users;
+    const bounds = [["KV memory", u.by_kv_pages], ["recurrent state", u.by_state_slots], ["max-num-seqs", u.by_max_num_seqs], [known(u.limit_s) ? `${seconds(u.limit_s)} per token` : "time per token", u.by_time_per_token]];
+    table(card(grid(), "Users at once", `${count(u.users)} of ${count(p.user_tokens)} tokens at their end; what holds them back: ${u.why}.`, true),
+      [["bound"], ["users", "n"]], bounds.filter((b) => known(b[1])).map((b) => [b[0], count(b[1])]));
+  }
+
   /* Every figure of a flat object, a row each. */
   function facts(parent, name, object, forms) {
     const rows = Object.entries(object || {}).filter(([, v]) => v !== null && typeof v !== "object")
@@ -300,6 +316,7 @@
     batches(g, [report]);
     parts(g, [report]);
     node(report);
+    stepParts(report);
     stretch(report);
     background(report);
   }

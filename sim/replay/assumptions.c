@@ -81,6 +81,19 @@ add(json_t *list, const char *format, ...) {
   json_array_append_new(list, json_string(text));
 }
 
+/* Fractions that were measured on one GPU and are taken for another. */
+static void
+about_own_kernels(const oct_setup *s, json_t *list) {
+  const oct_profile_own_kernels *k = &s->profile->own_kernels;
+  const gboolean fp8 = s->engine.instance.kv_dtype == OCT_DTYPE_FP8;
+  add(list,
+      "own kernels: what they reach of the larger of their byte and BF16 floors on an H200 is "
+      "assumed to be reached here: delta attention %.3g of the memory in decodes and %.3g of the "
+      "peak in prompts, latent attention's decodes %.3g and %.3g, MXFP4 experts %.3g and %.3g",
+      k->kda.decode_hbm, k->kda.prefill_peak, fp8 ? k->mla.decode_fp8_hbm : k->mla.decode_bf16_hbm,
+      k->mla.decode_peak, k->mxfp4_experts.hbm, k->mxfp4_experts.peak);
+}
+
 static void
 about_machine(const oct_replay_result *r, json_t *list) {
   const oct_setup *s = &r->setup;
@@ -121,12 +134,15 @@ about_machine(const oct_replay_result *r, json_t *list) {
   if (s->options.weight_type != OCT_DTYPE_NONE)
     add(list, "weights: stored as %s, whatever the model's configuration says",
         oct_dtype_name(s->options.weight_type));
+  if (s->options.moe_kernel == OCT_MOE_KERNEL_OWN)
+    about_own_kernels(s, list);
   if (!oct_model_has_experts(s->spec))
     return;
-  add(list, "MoE kernel: %s",
-      s->options.moe_kernel == OCT_MOE_KERNEL_TARGET
-          ? "target (what the best measured kernel reaches), not this model's own measured table"
-          : "measured (the profile's table of the model's shape where it has one)");
+  if (s->options.moe_kernel != OCT_MOE_KERNEL_OWN)
+    add(list, "MoE kernel: %s",
+        s->options.moe_kernel == OCT_MOE_KERNEL_TARGET
+            ? "target (what the best measured kernel reaches), not this model's own measured table"
+            : "measured (the profile's table of the model's shape where it has one)");
   if (s->routing_weights != NULL)
     add(list, "routing: popularity by rank as counted in %s, mean over layers",
         s->options.routing_file);

@@ -9,6 +9,7 @@
 #include "sim/replay/measured-json.h"
 #include "sim/replay/replay.h"
 #include "sim/replay/residency.h"
+#include "sim/replay/step-parts.h"
 #include "sim/replay/step-times.h"
 
 /* ---------------------------------------------------------------- what ran */
@@ -56,9 +57,7 @@ configuration_json(const oct_replay_config *c, const oct_replay_result *r) {
   json_object_set_new(out, "state_snapshot_interval", oct_json_count(e->state_snapshot_interval));
   json_object_set_new(out, "gpu_memory_utilization",
                       oct_json_real(s->options.gpu_memory_utilization));
-  json_object_set_new(
-      out, "moe_kernel",
-      oct_json_text(s->options.moe_kernel == OCT_MOE_KERNEL_TARGET ? "target" : "measured"));
+  json_object_set_new(out, "moe_kernel", oct_json_text(oct_moe_kernel_name(s->options.moe_kernel)));
   json_object_set_new(out, "exact_lengths", json_boolean(c->exact_lengths));
   json_object_set_new(out, "seed", oct_json_count(s->options.seed));
   json_object_set_new(out, "simulation",
@@ -394,6 +393,7 @@ oct_replay_json(const oct_replay_config *config, const oct_replay_result *r) {
   json_object_set_new(out, "experts", oct_residency_json(r));
   json_object_set_new(out, "resources", resources_json(m, &r->setup));
   json_object_set_new(out, "step_times", oct_step_times_json(r));
+  json_object_set_new(out, "step_parts", oct_step_parts_json(config, r));
   json_object_set_new(out, "series", oct_series_json(m));
   json_object_set_new(out, "detail", config->detail ? oct_detail_json(r) : json_null());
   json_object_set_new(out, "run", run_json(r));

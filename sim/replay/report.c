@@ -474,6 +474,71 @@ print_step_times(FILE *out, const json_t *r) {
   }
 }
 
+static double
+part_ms(const json_t *row, const char *part) {
+  g_autofree char *path = g_strdup_printf("parts_s.%s", part);
+  return 1e3 * oct_report_number(row, path);
+}
+
+/* Where the time of a step goes, how many users that makes, and why. */
+static void
+print_step_parts(FILE *out, const json_t *r) {
+  static const char *const names[] = {"kda",   "mla",   "attention",   "moe",
+                                      "dense", "other", "collectives", "launch"};
+  const json_t *p = oct_report_at(r, "step_parts"), *rows = oct_report_at(p, "rows"), *item;
+  const json_t *last = json_array_get(rows, json_array_size(rows) - 1);
+  gsize i;
+  if (json_array_size(rows) == 0)
+    return;
+  fputs("\na decode step by part, ms\n  batch ", out);
+  for (gsize k = 0; k < G_N_ELEMENTS(names); k++)
+    if (part_ms(last, names[k]) > 0)
+      fprintf(out, " %11s", names[k]);
+  fputs("        step   per token  bound by\n", out);
+  json_array_foreach(rows, i, item) {
+    fprintf(out, "  %-6s", oct_report_count(oct_report_number(item, "batch")));
+    for (gsize k = 0; k < G_N_ELEMENTS(names); k++)
+      if (part_ms(last, names[k]) > 0)
+        fprintf(out, " %11.3g", part_ms(item, names[k]));
+    fprintf(out, " %11.3g %11.3g  %s\n", 1e3 * oct_report_number(item, "step_s"),
+            1e3 * oct_report_number(item, "token_s"), string_at(item, "bound_by"));
+  }
+  g_autoptr(GString) text = g_string_new(NULL);
+  g_string_printf(
+      text,
+      "the step, and what prompts take of the time: each of %s tokens adds %s to a step "
+      "of one sequence, %s to the last",
+      oct_report_count(oct_report_number(p, "input_tokens")),
+      oct_report_seconds(oct_report_number(json_array_get(rows, 0), "prompt_s")),
+      oct_report_seconds(oct_report_number(last, "prompt_s")));
+  oct_report_print_wrapped(out, "per token", text->str);
+  g_string_truncate(text, 0);
+  json_array_foreach(oct_report_at(p, "takes_over"), i, item) g_string_append_printf(
+      text, "%s%s from batch %s", i > 0 ? ", " : "", string_at(item, "bound_by"),
+      oct_report_count(oct_report_number(item, "batch")));
+  static const char *const bounds[] = {"HBM", "links", "compute"};
+  for (gsize k = 0; k < G_N_ELEMENTS(bounds); k++)
+    if (strstr(text->str, bounds[k]) == NULL)
+      g_string_append_printf(text, ", %s never", bounds[k]);
+  g_string_append_printf(text, " (to %s)", oct_report_count(oct_report_number(p, "batch_most")));
+  oct_report_print_wrapped(out, "most time", text->str);
+  const json_t *u = oct_report_at(p, "users");
+  g_string_printf(text,
+                  "%s at once, of %s tokens each at their end: %s (KV memory holds %s, state %s, ",
+                  oct_report_count(oct_report_number(u, "users")),
+                  oct_report_count(oct_report_number(p, "user_tokens")), string_at(u, "why"),
+                  oct_report_count(oct_report_number(u, "by_kv_pages")),
+                  oct_report_count(oct_report_number(u, "by_state_slots")));
+  g_string_append_printf(text, "max-num-seqs %s",
+                         oct_report_count(oct_report_number(u, "by_max_num_seqs")));
+  if (oct_report_at(u, "limit_s") != NULL)
+    g_string_append_printf(text, ", %s per token: %s",
+                           oct_report_seconds(oct_report_number(u, "limit_s")),
+                           oct_report_count(oct_report_number(u, "by_time_per_token")));
+  g_string_append_c(text, ')');
+  oct_report_print_wrapped(out, "users", text->str);
+}
+
 void
 oct_report_print(FILE *out, const json_t *r) {
   print_head(out, r);
@@ -488,6 +553,7 @@ oct_report_print(FILE *out, const json_t *r) {
   oct_report_print_incidents(out, r);
   print_resources(out, r);
   print_step_times(out, r);
+  print_step_parts(out, r);
   fputc('\n', out);
   gsize i;
   const json_t *item;

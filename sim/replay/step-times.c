@@ -5,8 +5,8 @@
 
 #include "sim/cost/cost.h"
 
-static oct_cost *
-cost_of(const oct_setup *s, oct_moe_kernel kernel) {
+oct_cost *
+oct_step_times_cost(const oct_setup *s, oct_moe_kernel kernel) {
   oct_cost_options options = OCT_COST_OPTIONS_DEFAULT;
   options.kv_dtype = s->engine.instance.kv_dtype;
   options.moe_kernel = kernel;
@@ -42,26 +42,38 @@ shape_of(const oct_setup *s, guint32 batch, guint32 context, oct_step_shape *sha
   }
 }
 
+gboolean
+oct_step_times_context(const oct_replay_result *r, oct_step_context *out) {
+  const oct_setup *s = &r->setup;
+  const oct_measured *m = &r->drive.measured;
+  const guint64 answered = m->fates[OCT_FATE_ANSWERED];
+  const double mean = oct_hist_mean(m->steps[OCT_HIST_BATCH_SEQS]);
+  if (s->profile == NULL || s->options.backend == OCT_REPLAY_MOCK || answered == 0)
+    return FALSE;
+  *out =
+      (oct_step_context){.input = (guint32)(m->input_tokens / answered),
+                         .output = (guint32)MAX(1, m->output_tokens / answered),
+                         .context = (guint32)((m->input_tokens + m->output_tokens / 2) / answered),
+                         .batch = isfinite(mean) ? (guint32)MAX(1, lround(mean)) : 1};
+  return TRUE;
+}
+
 json_t *
 oct_step_times_json(const oct_replay_result *r) {
   const oct_setup *s = &r->setup;
-  const oct_measured *m = &r->drive.measured;
-  guint64 answered = m->fates[OCT_FATE_ANSWERED];
-  if (s->profile == NULL || s->options.backend == OCT_REPLAY_MOCK || answered == 0)
+  oct_step_context c;
+  if (!oct_step_times_context(r, &c))
     return json_null();
-  g_autoptr(oct_cost) measured = cost_of(s, OCT_MOE_KERNEL_MEASURED);
+  g_autoptr(oct_cost) measured = oct_step_times_cost(s, OCT_MOE_KERNEL_MEASURED);
   g_autoptr(oct_cost) target =
-      oct_model_has_experts(s->spec) ? cost_of(s, OCT_MOE_KERNEL_TARGET) : NULL;
+      oct_model_has_experts(s->spec) ? oct_step_times_cost(s, OCT_MOE_KERNEL_TARGET) : NULL;
   if (measured == NULL)
     return json_null();
-  double mean = oct_hist_mean(m->steps[OCT_HIST_BATCH_SEQS]);
-  guint32 batches[] = {1, 8, 32, 64, 128, 256, isfinite(mean) ? (guint32)MAX(1, lround(mean)) : 1};
-  /* Prompt and half of the output: where a sequence is on average while it decodes. */
-  guint32 context = (guint32)((m->input_tokens + m->output_tokens / 2) / answered);
+  guint32 batches[] = {1, 8, 32, 64, 128, 256, c.batch};
   json_t *rows = json_array();
   for (gsize i = 0; i < G_N_ELEMENTS(batches); i++) {
     oct_step_shape shape;
-    shape_of(s, batches[i], context, &shape);
+    shape_of(s, batches[i], c.context, &shape);
     json_t *row = json_object();
     json_object_set_new(row, "batch", json_integer(batches[i]));
     json_object_set_new(row, "measured_s", json_real((double)step_ns(measured, &shape) / 1e9));
@@ -72,5 +84,5 @@ oct_step_times_json(const oct_replay_result *r) {
                         json_real((double)oct_cost_floor_ns(measured, &shape) / 1e9));
     json_array_append_new(rows, row);
   }
-  return json_pack("{s:I, s:o}", "context_tokens", (json_int_t)context, "rows", rows);
+  return json_pack("{s:I, s:o}", "context_tokens", (json_int_t)c.context, "rows", rows);
 }

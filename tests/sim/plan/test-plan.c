@@ -164,11 +164,26 @@ test_command(void) {
                   "octet serve llama-3.1-8b --tensor-parallel-size 1 --kv-cache-dtype fp8 "
                   "--gpu-memory-utilization 0.8 --preemption recompute --no-async-scheduling "
                   "--enforce-eager");
+  l.options.num_gpu_blocks_override = 512;
+  g_autofree char *pages = oct_plan_serve_command(&l);
+  g_assert_nonnull(strstr(pages, " --num-gpu-blocks-override 512"));
 }
 
 static double
 at(const json_t *plan, const char *object, const char *name) {
   return json_number_value(json_object_get(json_object_get(plan, object), name));
+}
+
+/* More GPUs than the node has are no layout. */
+static void
+test_too_many_gpus(void) {
+  bed b;
+  bed_init(&b);
+  b.plan.gpus_max = 9;
+  g_autoptr(GError) error = NULL;
+  g_assert_null(oct_plan_make(&b.plan, &error));
+  g_assert_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION);
+  g_assert_nonnull(strstr(error->message, "max-gpus 9"));
 }
 
 /* A rate that follows: the mean, grown, at the peak. */
@@ -257,6 +272,7 @@ main(int argc, char **argv) {
   g_test_add_func("/plan/plan/children-change-no-answer", test_children);
   g_test_add_func("/plan/plan/resumed-equals-uninterrupted", test_resume);
   g_test_add_func("/plan/plan/one-command-line", test_command);
+  g_test_add_func("/plan/plan/no-more-gpus-than-the-node-has", test_too_many_gpus);
   g_test_add_func("/plan/plan/growth-and-peak-multiply-the-rate", test_demand);
   g_test_add_func("/plan/plan/growth-of-a-trace-is-of-its-own-rate", test_own_rate);
   g_test_add_func("/plan/plan/a-loss-leaves-the-other-servers", test_loss);

@@ -117,6 +117,47 @@ test_figures(void) {
   json_decref(r);
 }
 
+/* Parts of a step sum to it; what binds changes with the batch; users are what the tightest bound
+ * leaves. */
+static void
+test_step_parts(void) {
+#ifndef HAVE_SIMGRID
+  g_test_skip("SimGrid is not built in");
+#else
+  for (int own = 0; own < 2; own++) {
+    oct_replay_config c;
+    json_t *r;
+    gsize i;
+    const json_t *row, *part;
+    const char *key;
+    config_for(&c, "gen:rate=1,input=1000,output=100,requests=60", "kimi-k3", "b300-hgx8");
+    c.setup.moe_kernel = own ? OCT_MOE_KERNEL_OWN : OCT_MOE_KERNEL_MEASURED;
+    g_assert_true(oct_slo_parse(&c.slo, "tpot_p99=60ms", NULL));
+    run_all(&c, 1, &r);
+    double before = 0;
+    json_array_foreach(oct_report_at(r, "step_parts.rows"), i, row) {
+      double sum = 0, step_s = oct_report_number(row, "step_s");
+      json_object_foreach(json_object_get((json_t *)row, "parts_s"), key, part) sum +=
+          json_number_value(part);
+      g_assert_cmpfloat_with_epsilon(sum, step_s, 1e-6 * step_s);
+      g_assert_cmpfloat(oct_report_number(row, "parts_s.kda"), >, 0);
+      g_assert_cmpfloat(oct_report_number(row, "parts_s.mla"), >, 0);
+      g_assert_cmpfloat(step_s, >, before);
+      before = step_s;
+    }
+    const json_t *turn = json_array_get(oct_report_at(r, "step_parts.takes_over"), 0);
+    g_assert_cmpfloat(oct_report_number(turn, "batch"), ==, 1);
+    const double users = oct_report_number(r, "step_parts.users.users");
+    const double by_time = oct_report_number(r, "step_parts.users.by_time_per_token");
+    g_assert_cmpfloat(by_time, >=, 1);
+    g_assert_cmpfloat(users, ==,
+                      MIN(by_time, oct_report_number(r, "step_parts.users.by_max_num_seqs")));
+    g_assert_cmpfloat(oct_report_number(r, "step_parts.users.by_kv_pages"), >, users);
+    json_decref(r);
+  }
+#endif
+}
+
 static void
 test_node(void) {
 #ifndef HAVE_SIMGRID
@@ -304,6 +345,7 @@ main(int argc, char **argv) {
   g_test_add_data_func("/replay/replay/fast-forward-gives-the-same-report-on-simgrid", "h200x1",
                        test_forward);
   g_test_add_func("/replay/replay/figures-agree-with-the-load", test_figures);
+  g_test_add_func("/replay/replay/a-step-is-its-parts", test_step_parts);
   g_test_add_func("/replay/replay/a-node-has-uses-and-step-times-above-the-floor", test_node);
   g_test_add_func("/replay/replay/load-sent-at-once-has-the-rate-of-the-whole-run", test_at_once);
   g_test_add_func("/replay/replay/a-recorded-trace-is-replayed", test_recorded);
