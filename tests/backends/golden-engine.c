@@ -146,6 +146,18 @@ in_chunks(const subject *of) {
     }
 }
 
+/* A request that waits for the one before it, which has left its pages behind by then. */
+static void
+one_after_the_other(rig *r, rig_request *ended, void *user) {
+  (void)user;
+  for (guint i = 0; i + 1 < r->requests->len; i++)
+    if (rig_request_at(r, i) == ended) {
+      rig_request *next = rig_request_at(r, i + 1);
+      next->params.arrival_ns = r->now;
+      rig_submit(r, next);
+    }
+}
+
 static void
 from_the_prefix_cache(const subject *of) {
   scene s;
@@ -154,13 +166,14 @@ from_the_prefix_cache(const subject *of) {
   /* A page of ranks that share tokens out holds that many times more of them. */
   guint32 page = 16 * of->world->parallel.decode_context;
   s.config.state_snapshot_interval = page;
-  rig_request *first = ask_golden(&s, 0), *second = ask_golden(&s, of->world->later_ns);
+  s.r.on_ended = one_after_the_other;
+  rig_request *first = ask_golden(&s, 0), *second = ask_golden(&s, OCT_TIME_NEVER);
   /* Shares 20 tokens with it, then goes its own way: and is itself found again. */
   guint32 ids[GOLDEN_PROMPT];
   for (guint32 i = 0; i < s.g.n_prompt; i++)
     ids[i] = i < 20 ? s.g.prompt[i] : s.g.prompt[s.g.n_prompt - 1 - i];
-  rig_request *third = ask(&s, ids, s.g.n_prompt, 2 * of->world->later_ns);
-  rig_request *fourth = ask(&s, ids, s.g.n_prompt, 3 * of->world->later_ns);
+  rig_request *third = ask(&s, ids, s.g.n_prompt, OCT_TIME_NEVER);
+  rig_request *fourth = ask(&s, ids, s.g.n_prompt, OCT_TIME_NEVER);
   scene_run(&s);
   assert_golden(&s, first);
   assert_golden(&s, second);

@@ -15,7 +15,6 @@ typedef struct golden_world {
   /* Worlds by name, with one %s for the checkpoint: the usual one, one whose steps take so long
    * that requests overlap, and one on a real clock. */
   const char *usual, *slow, *real;
-  oct_time later_ns; /* by then the request before has ended */
   /* 0: tokens are transformers'. Else one may differ where its logit is below the best by less than
    * so much of the logits' root mean square; what follows it is not compared. */
   double margin;

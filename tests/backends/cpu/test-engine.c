@@ -8,7 +8,6 @@ main(int argc, char **argv) {
       .usual = "cpu:model=%s,threads=2,clock=virtual",
       .slow = "cpu:model=%s,threads=2,clock=virtual,fixed_ns=1000000",
       .real = "cpu:model=%s,threads=2,clock=real",
-      .later_ns = (oct_time)10 * 1000000000,
       .kimi_k3 = TRUE,
       .parallel = {
           .tensor = 1, .pipeline = 1, .data = 1, .decode_context = 1, .shard_latent = TRUE}};

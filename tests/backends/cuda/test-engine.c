@@ -2,36 +2,31 @@
  * ranks share a GPU where there are too few. */
 #include "tests/backends/golden-engine.h"
 
-#define SECOND_NS ((oct_time)1000000000)
-
-#define WORLD_THAT(name, text, later)                                                              \
-  .prefix = "/cuda/engine/" name, .usual = text, .slow = text, .real = text, .later_ns = (later),  \
-  .needs_gpu = TRUE
-#define WORLD(name, text) WORLD_THAT(name, text, 2 * SECOND_NS), .kimi_k3 = TRUE
-/* No step runs before the first experts are in their slots. */
-#define SLOTS(name, text) WORLD_THAT(name, text, 2 * SECOND_NS)
+#define WORLD_OF(name, text)                                                                       \
+  .prefix = "/cuda/engine/" name, .usual = text, .slow = text, .real = text, .needs_gpu = TRUE
+#define WORLD(name, text) WORLD_OF(name, text), .kimi_k3 = TRUE
 
 /* In bfloat16 logits are off by up to 2 % of their size. */
 #define BF16_MARGIN 0.08
 
 /* Part of the experts on the device, the rest where the step that needs them brings them from. */
 static const golden_world slot_worlds[] = {
-    {SLOTS("float32-slots25", "cuda:model=%s,dtype=float32"),
+    {WORLD("float32-slots25", "cuda:model=%s,dtype=float32"),
      .parallel = {.tensor = 1, .pipeline = 1, .data = 1, .decode_context = 1, .shard_latent = TRUE},
      .expert_percent = 25},
-    {SLOTS("float32-slots50", "cuda:model=%s,dtype=float32"),
+    {WORLD("float32-slots50", "cuda:model=%s,dtype=float32"),
      .parallel = {.tensor = 1, .pipeline = 1, .data = 1, .decode_context = 1, .shard_latent = TRUE},
      .expert_percent = 50},
-    {SLOTS("float32-slots75", "cuda:model=%s,dtype=float32"),
+    {WORLD("float32-slots75", "cuda:model=%s,dtype=float32"),
      .parallel = {.tensor = 1, .pipeline = 1, .data = 1, .decode_context = 1, .shard_latent = TRUE},
      .expert_percent = 75},
-    {SLOTS("bfloat16-slots50", "cuda:model=%s,fixed_order=1"),
+    {WORLD("bfloat16-slots50", "cuda:model=%s,fixed_order=1"),
      .parallel = {.tensor = 1, .pipeline = 1, .data = 1, .decode_context = 1, .shard_latent = TRUE},
      .margin = BF16_MARGIN, .expert_percent = 50},
-    {SLOTS("float32-pipeline2-slots50", "cuda:model=%s,dtype=float32,devices=2"),
+    {WORLD("float32-pipeline2-slots50", "cuda:model=%s,dtype=float32,devices=2"),
      .parallel = {.tensor = 1, .pipeline = 2, .data = 1, .decode_context = 1, .shard_latent = TRUE},
      .expert_percent = 50},
-    {SLOTS("float32-experts2-slots50", "cuda:model=%s,dtype=float32,devices=2"),
+    {WORLD("float32-experts2-slots50", "cuda:model=%s,dtype=float32,devices=2"),
      .parallel = {.tensor = 2,
                   .pipeline = 1,
                   .data = 1,
@@ -39,7 +34,7 @@ static const golden_world slot_worlds[] = {
                   .expert_parallel = TRUE,
                   .shard_latent = TRUE},
      .expert_percent = 50},
-    {SLOTS("float32-domains2-experts2-slots50", "cuda:model=%s,dtype=float32,devices=2"),
+    {WORLD("float32-domains2-experts2-slots50", "cuda:model=%s,dtype=float32,devices=2"),
      .parallel = {.tensor = 1,
                   .pipeline = 1,
                   .data = 2,
