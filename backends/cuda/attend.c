@@ -174,24 +174,33 @@ latent_call(const oct_cuda_forward *f, const oct_cuda_layer *l) {
                         .workspace_bytes = f->room.workspace_bytes};
 }
 
-/* Queries, directly or through a low rank with a norm of its own. */
+/* Where a part of what reads the input is. */
+static void *
+latent_part(const oct_cuda_forward *f, const oct_cuda_layer *l, oct_cuda_mla_part part) {
+  return at(f, f->room.latents, l->mla_rows[part]);
+}
+
+/* Queries, directly or through a low rank: rows *stride elements apart. */
+static void *
+latent_queries(const oct_cuda_forward *f, const oct_cuda_layer *l, gsize *stride) {
+  gboolean direct = l->q_b.rows == 0;
+  *stride = direct ? l->input.rows : l->q_b.rows;
+  return direct ? latent_part(f, l, OCT_CUDA_MLA_QUERIES) : f->room.qkv;
+}
+
+/* From their rank, which has a norm of its own. */
 static void
-project_latent_queries(oct_cuda_forward *f, const oct_cuda_layer *l) {
-  if (l->q_a.rows == 0) {
-    oct_cuda_forward_project(f, &l->q_b, NULL, f->room.normed, f->room.qkv);
-    return;
-  }
-  oct_cuda_forward_project(f, &l->q_a, l->q_a_bias, f->room.normed, f->room.low);
+project_queries(oct_cuda_forward *f, const oct_cuda_layer *l) {
   const oct_cuda_norm norm = {.type = f->type,
                               .residual_type = f->type,
                               .n = f->m,
-                              .width = l->q_a.rows,
-                              .x = f->room.low,
-                              .x_stride = l->q_a.rows,
+                              .width = l->attention->q_lora,
+                              .x = latent_part(f, l, OCT_CUDA_MLA_QUERIES),
+                              .x_stride = l->input.rows,
                               .weight = l->q_a_norm,
                               .eps = f->model->latent_eps,
                               .out = f->room.low,
-                              .out_stride = l->q_a.rows};
+                              .out_stride = l->attention->q_lora};
   note(f, oct_cuda_rms_norm(&f->rank->queue, &norm), "the norm of queries");
   oct_cuda_forward_project(f, &l->q_b, NULL, f->room.low, f->room.qkv);
 }
@@ -201,7 +210,8 @@ project_latent_queries(oct_cuda_forward *f, const oct_cuda_layer *l) {
 static void
 multiply_heads(oct_cuda_forward *f, const oct_cuda_layer *l, gboolean absorb) {
   const oct_attention_spec *a = l->attention;
-  gsize q = a->qk_nope + a->qk_rope, latent = a->kv_lora + a->qk_rope, heads = l->heads;
+  gsize q = a->qk_nope + a->qk_rope, latent = a->kv_lora + a->qk_rope, heads = l->heads, q_stride;
+  const void *queries = latent_queries(f, l, &q_stride);
   oct_cuda_matmul call = {.weight = l->kv_b,
                           .x_type = f->type,
                           .y_type = f->type,
@@ -211,8 +221,8 @@ multiply_heads(oct_cuda_forward *f, const oct_cuda_layer *l, gboolean absorb) {
   if (absorb) {
     call.weight.rows = a->qk_nope;
     call.transposed = TRUE;
-    call.x = f->room.qkv;
-    call.x_stride = heads * q;
+    call.x = queries;
+    call.x_stride = q_stride;
     call.x_batch = q;
     call.y = f->room.low;
     call.y_stride = heads * latent;
@@ -233,6 +243,8 @@ multiply_heads(oct_cuda_forward *f, const oct_cuda_layer *l, gboolean absorb) {
 static void
 store_latents(oct_cuda_forward *f, const oct_cuda_layer *l) {
   const oct_attention_spec *a = l->attention;
+  gsize q_stride;
+  void *queries = latent_queries(f, l, &q_stride);
   const oct_cuda_mla_store store = {.type = f->type,
                                     .batch = f->pass->batch,
                                     .kv = oct_cuda_memory_layer(f->options.memory, l),
@@ -241,10 +253,10 @@ store_latents(oct_cuda_forward *f, const oct_cuda_layer *l) {
                                     .lora = a->kv_lora,
                                     .nope = a->qk_nope,
                                     .rope = a->qk_rope,
-                                    .latents = f->room.latents,
-                                    .latents_stride = (gsize)a->kv_lora + a->qk_rope,
-                                    .q = f->room.qkv,
-                                    .q_stride = (gsize)l->heads * (a->qk_nope + a->qk_rope),
+                                    .latents = latent_part(f, l, OCT_CUDA_MLA_LATENTS),
+                                    .latents_stride = l->input.rows,
+                                    .q = queries,
+                                    .q_stride = q_stride,
                                     .absorbed = f->room.low,
                                     .norm = l->kv_a_norm,
                                     .eps = f->model->latent_eps,
@@ -269,22 +281,22 @@ attend_here(oct_cuda_forward *f, const oct_cuda_layer *l) {
 /* Kimi K3: a sigmoid of a product of the layer's input scales what attention gives. */
 static void
 gate_out(oct_cuda_forward *f, const oct_cuda_layer *l) {
-  gsize width = l->gate_b.rows;
-  oct_cuda_forward_project(f, &l->gate_b, NULL, f->room.normed, f->room.gate);
+  gsize width = (gsize)l->heads * l->attention->v_head;
   const oct_cuda_gate call = {.type = f->type,
                               .n = f->m,
                               .width = (guint32)width,
                               .x = f->room.mixed,
                               .x_stride = width,
-                              .gate = f->room.gate,
-                              .gate_stride = width};
+                              .gate = latent_part(f, l, OCT_CUDA_MLA_GATE),
+                              .gate_stride = l->input.rows};
   note(f, oct_cuda_sigmoid_gate(&f->rank->queue, &call), "an output gate");
 }
 
 void
 oct_cuda_forward_latent(oct_cuda_forward *f, const oct_cuda_layer *l) {
-  project_latent_queries(f, l);
-  oct_cuda_forward_project(f, &l->kv_a, l->kv_a_bias, f->room.normed, f->room.latents);
+  oct_cuda_forward_project(f, &l->input, l->input_bias, f->room.normed, f->room.latents);
+  if (l->q_b.rows > 0)
+    project_queries(f, l);
   store_latents(f, l);
   multiply_heads(f, l, TRUE);
   const oct_attention_spec *a = l->attention;
@@ -299,7 +311,7 @@ oct_cuda_forward_latent(oct_cuda_forward *f, const oct_cuda_layer *l) {
   else
     attend_here(f, l);
   multiply_heads(f, l, FALSE);
-  if (l->gate_b.rows > 0)
+  if (l->attention->output_gate)
     gate_out(f, l);
   project_out(f, l);
 }

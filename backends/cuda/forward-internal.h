@@ -15,9 +15,9 @@ typedef struct oct_cuda_room {
   void *snapshots;      /* [snapshots, tokens, hidden]; NULL: no attention residuals */
   void *y;              /* [tokens, hidden]: what attention or a feed-forward adds */
   void *qkv;            /* projections; latent attention: queries */
-  void *latents;        /* latent attention: [tokens, lora + rope] */
+  void *latents;        /* latent attention: what reads its input */
   void *low;            /* low-rank inputs; latent attention: absorbed queries */
-  void *gate;           /* delta attention: decays; latent outputs, then their gates */
+  void *gate;           /* delta attention: decays; latent outputs */
   void *open;           /* delta attention: output gates from a low rank */
   void *mixed;          /* what attention gives, before the output projection */
   void *both;           /* [tokens or pairs, 2 x inner] */

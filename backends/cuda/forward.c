@@ -244,9 +244,9 @@ measure_attention(widths *w, const oct_cuda_layer *l) {
   gsize heads = l->heads;
   if (a->kind == OCT_ATTENTION_MLA) {
     at_least(&w->qkv, heads * (a->qk_nope + a->qk_rope));
-    at_least(&w->latents, (gsize)a->kv_lora + a->qk_rope);
+    at_least(&w->latents, l->input.rows);
     at_least(&w->low, MAX(a->q_lora, heads * (a->kv_lora + a->qk_rope)));
-    at_least(&w->gate, heads * MAX(a->kv_lora, a->output_gate ? a->v_head : 0));
+    at_least(&w->gate, heads * a->kv_lora);
     at_least(&w->mixed, heads * a->v_head);
     return;
   }

@@ -212,21 +212,36 @@ take_gqa(const loader *l, oct_cuda_layer *to) {
   to->sinks = take_vector(l, OCT_WEIGHT_SINKS, to->index, OCT_CUDA_F32);
 }
 
+/* Biases of the first and the last of what reads the input; NULL: the model has none. */
+static void *
+take_mla_bias(const loader *l, const oct_cuda_layer *to) {
+  const oct_weight *q = find(l, OCT_WEIGHT_Q_A_BIAS, to->index, 0),
+                   *latents = find(l, OCT_WEIGHT_KV_A_BIAS, to->index, 0);
+  if (q == NULL && latents == NULL)
+    return NULL;
+  void *bias = allocate(l, to->input.rows, l->type);
+  put(l, q, l->type, bias, to->mla_rows[OCT_CUDA_MLA_QUERIES], 1);
+  put(l, latents, l->type, bias, to->mla_rows[OCT_CUDA_MLA_LATENTS], 1);
+  return bias;
+}
+
+/* All that reads the layer's input is one matrix. Latents are last: their number of rows alone may
+ * be no multiple of a block of scales. */
 static void
 take_mla(const loader *l, oct_cuda_layer *to) {
   const oct_attention_spec *a = to->attention;
+  const oct_weight_kind q = a->q_lora > 0 ? OCT_WEIGHT_Q_B : OCT_WEIGHT_Q;
+  const oct_weight_kind kinds[] = {a->q_lora > 0 ? OCT_WEIGHT_Q_A : OCT_WEIGHT_Q,
+                                   OCT_WEIGHT_ATTN_GATE, OCT_WEIGHT_KV_A};
   to->kv_heads = 1;
-  to->q_a = take(l, OCT_WEIGHT_Q_A, to->index);
-  to->q_a_bias = take_norm(l, OCT_WEIGHT_Q_A_BIAS, to->index);
+  to->heads = (guint32)(part_of(l, find(l, q, to->index, 0)).rows / (a->qk_nope + a->qk_rope));
+  to->input = take_stack(l, kinds, G_N_ELEMENTS(kinds), to->index, STACK_STEP, to->mla_rows);
+  to->input_bias = take_mla_bias(l, to);
   to->q_a_norm = take_norm(l, OCT_WEIGHT_Q_A_NORM, to->index);
-  to->q_b = take(l, a->q_lora > 0 ? OCT_WEIGHT_Q_B : OCT_WEIGHT_Q, to->index);
-  to->heads = to->q_b.rows / (a->qk_nope + a->qk_rope);
-  to->kv_a = take(l, OCT_WEIGHT_KV_A, to->index);
-  to->kv_a_bias = take_norm(l, OCT_WEIGHT_KV_A_BIAS, to->index);
+  if (a->q_lora > 0)
+    to->q_b = take(l, OCT_WEIGHT_Q_B, to->index);
   to->kv_a_norm = take_norm(l, OCT_WEIGHT_KV_A_NORM, to->index);
   to->kv_b = take_plain(l, OCT_WEIGHT_KV_B, to->index);
-  if (a->output_gate)
-    to->gate_b = take(l, OCT_WEIGHT_ATTN_GATE, to->index);
   to->o = take(l, OCT_WEIGHT_O, to->index);
 }
 

@@ -28,6 +28,14 @@ typedef enum oct_cuda_kda_part {
   OCT_CUDA_KDA_PARTS
 } oct_cuda_kda_part;
 
+/* And of latent attention. QUERIES: down to their rank, or direct ones. */
+typedef enum oct_cuda_mla_part {
+  OCT_CUDA_MLA_QUERIES,
+  OCT_CUDA_MLA_GATE, /* Kimi K3's output gate */
+  OCT_CUDA_MLA_LATENTS,
+  OCT_CUDA_MLA_PARTS
+} oct_cuda_mla_part;
+
 typedef struct oct_cuda_layer {
   const oct_attention_spec *attention;
   const oct_ffn_spec *ffn_spec;
@@ -40,13 +48,14 @@ typedef struct oct_cuda_layer {
   oct_cuda_matrix qkv, o;
   void *qkv_bias, *o_bias, *q_norm, *k_norm;
   float *sinks;
-  /* Latent attention. q_b is q itself when q_a has no rows. */
-  oct_cuda_matrix q_a, q_b, kv_a, kv_b;
-  void *q_a_bias, *q_a_norm, *kv_a_bias, *kv_a_norm;
+  /* Latent attention. input: all that reads its input; q_b: none when queries are direct. */
+  oct_cuda_matrix input, q_b, kv_b;
+  guint32 mla_rows[OCT_CUDA_MLA_PARTS]; /* where each part of input begins */
+  void *input_bias, *q_a_norm, *kv_a_norm;
   /* Delta attention. */
   guint32 kda_rows[OCT_CUDA_KDA_PARTS]; /* where each part of qkv begins */
   oct_cuda_matrix decay_b;
-  oct_cuda_matrix gate_b; /* the output gate: from its rank, or of latent attention */
+  oct_cuda_matrix gate_b; /* the output gate from its rank */
   oct_kda kda;
   void *head_norm;
   /* Feed-forward. */
