@@ -204,9 +204,14 @@ run_short(const subject *of, GArray *const wanted[2], oct_preemption how, guint3
           guint32 n_host, oct_engine_stats *total) {
   scene s;
   rig_request *goldens[3], *others[2];
+  oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
   scene_open(&s, of, of->world->slow);
-  for (guint32 g = 0; g < s.config.instance.memory.n_groups; g++)
-    s.config.instance.memory.groups[g] = (oct_pool_plan){.n_device = pages, .n_host = n_host};
+  (void)oct_model_groups(s.g.spec, OCT_DTYPE_BF16, groups);
+  for (guint32 g = 0; g < s.config.instance.memory.n_groups; g++) {
+    guint32 larger = groups[g].state_bytes > 0 ? 1 : of->world->parallel.decode_context;
+    s.config.instance.memory.groups[g] =
+        (oct_pool_plan){.n_device = pages / larger, .n_host = n_host};
+  }
   s.config.preemption = how;
   if (how == OCT_PREEMPT_RECOMPUTE)
     s.config.policy = "vllm-v1"; /* admits all that fits for a moment */

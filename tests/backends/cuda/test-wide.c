@@ -136,17 +136,22 @@ k3(void) {
   return s;
 }
 
-/* Its first four layers in blocks of two, for bfloat16: made-up weights of 13 layers make roundings
- * 500 times larger (in float32 prompts differ by 3e-5). */
+/* Delta attention and a dense feed-forward, then latent attention and experts on a latent, in
+ * blocks of one: for bfloat16, since 13 made-up layers make any rounding 500 times larger. */
 static oct_model_spec
 k3_short(void) {
   static char name[] = "wide-k3-short";
+  static oct_layer_spec short_layers[] = {{0, 0}, {1, 1}};
   oct_model_spec s = k3();
   s.name = name;
-  s.n_layers = 4;
-  s.attn_res_block = 2;
+  s.layers = short_layers;
+  s.n_layers = G_N_ELEMENTS(short_layers);
+  s.attn_res_block = 1;
   return s;
 }
+/* Off by so much on the cpu backend when what goes into its halves of layers and comes out of them
+ * is rounded to bfloat16, and nothing else is. */
+#define K3_SHORT_BF16 2.85e-2
 
 /* ---------------------------------------------------------------- quantised ones */
 
@@ -473,11 +478,11 @@ compare(const test *t, const oct_model_spec *spec, gboolean single) {
       spec->attention[0].kind == OCT_ATTENTION_MLA && spec->types.attention != OCT_DTYPE_BF16;
   g_assert_cmpint(g_atomic_int_get(&n_widened), ==, widens ? (gint)t->kind->tensor : 0);
   g_assert_true(compute(&wanted, "cpu", &error));
-  const double bound = t->kind->limit;
+  double bound = t->kind->limit;
+  if (bound > 1e-3 && spec->attn_res_block > 0)
+    bound = MAX(bound, 2 * K3_SHORT_BF16);
   guint32 flipped, most = bound < 1e-3 ? 0 : bound < 1e-1 ? TOKENS / 4 : TOKENS / 2;
-  double limit = oct_model_has_experts(spec) && !single && t->kind->limit > 1e-3
-                     ? 3 * t->kind->limit
-                     : t->kind->limit;
+  double limit = oct_model_has_experts(spec) && !single && bound > 1e-3 ? 3 * bound : bound;
   double difference = difference_of(&got, &wanted, &flipped);
   g_test_message("%s on %s%s: relative L2 %.2e, limit %.0e; %u of %u steps chose other experts",
                  spec->name, t->kind->name, single ? ", step by step" : "", difference, limit,
