@@ -106,7 +106,7 @@ bench_delta_tokens(bench *b, uint32_t heads, uint32_t n, uint32_t each, bool chu
   item.bytes = 2 * state + tokens * heads * WIDTH * 12.0;
   item.flops = tokens * heads * 2.0 * (3.0 * WIDTH * WIDTH + 4.0 * 16 * WIDTH);
   item.sets = bench_sets(item.bytes) < SETS_MAX ? bench_sets(item.bytes) : SETS_MAX;
-  item.calls = item.sets * (1 + 8 / item.sets);
+  item.calls = each == 1 ? item.sets * (1 + 8 / item.sets) : item.sets;
   for (unsigned i = 0; i < item.sets; i++)
     make_set(b, &room[i], heads, n, each, chunks);
   double seconds = bench_run(b, &item);

@@ -135,6 +135,13 @@ put_pair(chunk_rows (&rows)[P], int t, uint32_t c, float2 x) {
     *reinterpret_cast<uint32_t *>(&rows[p][t][swizzled(t, c)]) = parts[p];
 }
 
+/* A token's row in the chunk; behind the chunk's tokens the last one's, so that loads need no
+ * branches, in which each would be waited for. */
+OCT_DEVICE uint32_t
+row_of(const chunk_work &work, uint32_t t) {
+  return min(t, work.n - 1);
+}
+
 /* The inputs before a sequence's first token, of a thread's channels. */
 template <typename C>
 OCT_DEVICE void
@@ -159,7 +166,7 @@ convolve(const oct_cuda_kda &a, const oct_cuda_batch &b, const chunk_work &work,
   float2 x[CHUNK + BEFORE];
 #pragma unroll
   for (int t = 0; t < CHUNK; t++)
-    x[t + BEFORE] = t < work.n ? load_pair(from + t * stride) : float2{};
+    x[t + BEFORE] = load_pair(from + row_of(work, t) * stride);
   if (work.chunk == 0)
     load_kept<C>(a, b, work.seq, which, c, x);
   else
@@ -180,15 +187,17 @@ template <typename T, bool BOUNDED>
 OCT_DEVICE void
 make_decays(const oct_cuda_kda &a, chunk_work &work, float4 w, uint32_t head, uint32_t c) {
   const T *z = (const T *)a.z + work.token * a.z_stride + (size_t)head * KDA_WIDTH + c;
-  float2 x[CHUNK], sum = {}, middle = {}; /* sums from the first token on */
+  float2 x[CHUNK] = {}, sum = {}, middle = {}; /* sums from the first token on */
+  uint32_t n = work.n;
+  if (a.z != NULL)
 #pragma unroll
-  for (int t = 0; t < CHUNK; t++)
-    x[t] = a.z != NULL && t < work.n ? load_pair(z + t * a.z_stride) : float2{};
+    for (int t = 0; t < CHUNK; t++)
+      x[t] = load_pair(z + row_of(work, t) * a.z_stride);
 #pragma unroll
   for (int t = 0; t < CHUNK; t++) {
     float2 log = {log_decay<T, BOUNDED>(a.kda.decay_bound, w.z, x[t].x + w.x),
                   log_decay<T, BOUNDED>(a.kda.decay_bound, w.z, x[t].y + w.y)};
-    if (t >= work.n)
+    if (t >= n)
       log = {};
     if (t > 0)
       sum = {sum.x + log.x, sum.y + log.y};
@@ -261,32 +270,38 @@ pair_at(const float_rows &rows, int t, uint32_t c) {
   return *reinterpret_cast<const float2 *>(&rows[t][c]);
 }
 
+/* The loops below are unrolled by 8 tokens at most: a block runs through its code once, which
+ * should not be more than instruction caches have. */
+#define RUN 8
+
 /* x e^G of channels c and c + 1; alpha: their decays. */
 template <int P>
 OCT_DEVICE void
 scale_from_first(const float_rows &x, const float_rows &alpha, uint32_t c, chunk_rows (&out)[P]) {
   float2 whole = {1, 1};
+#pragma unroll 1
+  for (int run = 0; run < CHUNK; run += RUN)
 #pragma unroll
-  for (int t = 0; t < CHUNK; t++) {
-    whole = times(whole, pair_at(alpha, t, c));
-    put_pair(out, t, c, times(pair_at(x, t, c), whole));
-  }
+    for (int i = 0; i < RUN; i++) {
+      whole = times(whole, pair_at(alpha, run + i, c));
+      put_pair(out, run + i, c, times(pair_at(x, run + i, c), whole));
+    }
 }
 
-/* x e^(G - R) (INVERSE: x e^(R - G)). */
-template <typename T, bool INVERSE, int P>
+/* x e^(G - R), or when it is inverse x e^(R - G). */
+template <typename T, int P>
 OCT_DEVICE void
-scale_to_middle(const float_rows &x, const float_rows &alpha, uint32_t c, chunk_rows (&out)[P]) {
+scale_to_middle(const float_rows &x, const float_rows &alpha, bool inverse_of, uint32_t c,
+                chunk_rows (&out)[P]) {
   float2 back = {1, 1}, on = {1, 1};
 #pragma unroll
-  for (int t = MIDDLE; t >= 0; t--) {
-    put_pair(out, t, c, times(pair_at(x, t, c), INVERSE ? back : inverse<T>(back)));
+  for (int i = 0; i < RUN; i++) {
+    int t = MIDDLE - i;
+    put_pair(out, t, c, times(pair_at(x, t, c), inverse_of ? back : inverse<T>(back)));
     back = times(back, pair_at(alpha, t, c));
-  }
-#pragma unroll
-  for (int t = MIDDLE + 1; t < CHUNK; t++) {
+    t = MIDDLE + 1 + i;
     on = times(on, pair_at(alpha, t, c));
-    put_pair(out, t, c, times(pair_at(x, t, c), INVERSE ? inverse<T>(on) : on));
+    put_pair(out, t, c, times(pair_at(x, t, c), inverse_of ? inverse<T>(on) : on));
   }
 }
 
@@ -295,11 +310,13 @@ template <int P>
 OCT_DEVICE float2
 scale_to_last(const float_rows &x, const float_rows &alpha, uint32_t c, chunk_rows (&out)[P]) {
   float2 back = {1, 1};
+#pragma unroll 1
+  for (int run = CHUNK - RUN; run >= 0; run -= RUN)
 #pragma unroll
-  for (int t = CHUNK - 1; t >= 0; t--) {
-    put_pair(out, t, c, times(pair_at(x, t, c), back));
-    back = times(back, pair_at(alpha, t, c));
-  }
+    for (int i = RUN - 1; i >= 0; i--) {
+      put_pair(out, run + i, c, times(pair_at(x, run + i, c), back));
+      back = times(back, pair_at(alpha, run + i, c));
+    }
   return back;
 }
 
@@ -308,6 +325,7 @@ template <int P>
 OCT_DEVICE void
 clear_steep(uint32_t steep, uint32_t c, chunk_rows (&rows)[P]) {
   for (int i = 0; i < 2; i++)
+#pragma unroll 1
     for (int t = 0; (steep >> i & 1) != 0 && t < CHUNK; t++)
       for (int p = 0; p < P; p++)
         rows[p][t][swizzled(t, c + i)] = from_float<bf16>(0);
@@ -318,23 +336,20 @@ clear_steep(uint32_t steep, uint32_t c, chunk_rows (&rows)[P]) {
 template <typename T>
 OCT_DEVICE void
 make_operands(chunk_room<parts_of<T>> &room) {
+  constexpr int P = parts_of<T>;
   const chunk_work &w = room.work;
   uint32_t which = threadIdx.x / 64, c = threadIdx.x % 64 * 2, steep = w.steep[c / 32] >> c % 32;
-  if (which == 0) {
-    scale_from_first(w.q, w.alpha, c, room.record.q);
-    scale_to_middle<T, false>(w.q, w.alpha, c, room.q_middle);
-    clear_steep(steep, c, room.q_middle);
-  } else if (which == 1) {
-    scale_from_first(w.k, w.alpha, c, room.record.k);
-    scale_to_middle<T, false>(w.k, w.alpha, c, room.k_middle);
-    clear_steep(steep, c, room.k_middle);
-  } else if (which == 2) {
-    scale_to_middle<T, true>(w.k, w.alpha, c, room.k_from);
-    clear_steep(steep, c, room.k_from);
-  } else {
+  if (which == 3) {
     float2 last = scale_to_last(w.k, w.alpha, c, room.record.k_last);
     *reinterpret_cast<float2 *>(&room.record.decay[c]) = last;
+    return;
   }
+  const float_rows &x = which == 0 ? w.q : w.k;
+  chunk_rows(&middle)[P] = which == 0 ? room.q_middle : which == 1 ? room.k_middle : room.k_from;
+  scale_to_middle<T>(x, w.alpha, which == 2, c, middle);
+  clear_steep(steep, c, middle);
+  if (which < 2)
+    scale_from_first(x, w.alpha, c, which == 0 ? room.record.q : room.record.k);
 }
 
 /* ---------------------------------------------------------------- within the chunk */
@@ -425,37 +440,27 @@ solve(const float *beta, const float (&lower)[CHUNK][CHUNK], chunk_pair &t) {
       put_split(t, i, c, x[i]);
 }
 
-/* By one warp: T. L comes where the rows were that it is made of. */
+/* By two warps: T and M. L comes where the rows were that it is made of. */
 template <int P>
 OCT_DEVICE void
-make_t(chunk_room<P> &room) {
+make_squares(chunk_room<P> &room) {
   uint32_t lane = threadIdx.x % 32;
+  bool is_m = threadIdx.x >= 32;
   float d[2][4] = {};
-  multiply_rows(room.k_middle, room.k_from, d);
-  add_steep(room.work, room.work.k, d);
+  multiply_rows(is_m ? room.q_middle : room.k_middle, room.k_from, d);
+  add_steep(room.work, is_m ? room.work.q : room.work.k, d);
   __syncwarp();
 #pragma unroll
   for (int k = 0; k < 8; k++) {
     uint32_t i = lane / 4 + k % 4 / 2 * 8, j = k / 4 * 8 + lane % 4 * 2 + k % 2;
-    room.lower[j][i] = j < i ? room.work.beta[i] * d[k / 4][k % 4] : 0;
+    if (is_m)
+      put_split(room.record.m, i, j, j <= i ? d[k / 4][k % 4] : 0);
+    else
+      room.lower[j][i] = j < i ? room.work.beta[i] * d[k / 4][k % 4] : 0;
   }
   __syncwarp();
-  solve(room.work.beta, room.lower, room.record.t);
-}
-
-/* By another: M. */
-template <int P>
-OCT_DEVICE void
-make_m(chunk_room<P> &room) {
-  uint32_t lane = threadIdx.x % 32;
-  float d[2][4] = {};
-  multiply_rows(room.q_middle, room.k_from, d);
-  add_steep(room.work, room.work.q, d);
-#pragma unroll
-  for (int k = 0; k < 8; k++) {
-    uint32_t i = lane / 4 + k % 4 / 2 * 8, j = k / 4 * 8 + lane % 4 * 2 + k % 2;
-    put_split(room.record.m, i, j, j <= i ? d[k / 4][k % 4] : 0);
-  }
+  if (!is_m)
+    solve(room.work.beta, room.lower, room.record.t);
 }
 
 /* From shared memory, to be there when the kernel has ended; returns once it has been read. */
@@ -490,10 +495,8 @@ __launch_bounds__(THREADS, is_rough<T> ? 4 : 2)
   __syncthreads();
   make_operands<T>(room);
   __syncthreads();
-  if (threadIdx.x < 32)
-    make_t(room);
-  else if (threadIdx.x < 64)
-    make_m(room);
+  if (threadIdx.x < 64)
+    make_squares(room);
   fence_async();
   __syncthreads();
   if (threadIdx.x == 0)

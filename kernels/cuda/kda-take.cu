@@ -7,8 +7,7 @@
  * chunks ahead. */
 #include "kernels/cuda/kda-chunk.cuh"
 
-enum { WARPS = 4, COLUMNS = 16 * WARPS, SPLITS = KDA_WIDTH / COLUMNS };
-enum { THREADS = 32 * (WARPS + 1), BEFORE = KDA_TAPS - 1, TILES = KDA_WIDTH / 8 };
+enum { BEFORE = KDA_TAPS - 1, TILES = KDA_WIDTH / 8 };
 
 template <int P> struct take_room {
   static constexpr uint32_t n = 4 / P;
@@ -194,10 +193,11 @@ take_chunk(const chunk_record<P> &r, const place &p, uint32_t n, T *out, size_t 
 }
 
 /* The last inputs of the convolutions, of this block's channels. */
-template <typename T, typename C>
+template <typename T, typename C, int WARPS>
 OCT_DEVICE void
 keep_inputs(const oct_cuda_kda &a, C *conv, const chunk_run &run, const place &p, bool fresh) {
   size_t channels = (size_t)a.kda.n_heads * KDA_WIDTH;
+  constexpr uint32_t COLUMNS = 16 * WARPS;
   uint32_t first = p.column / COLUMNS * COLUMNS;
   for (uint32_t i = threadIdx.x; i < 3 * COLUMNS; i += 32 * WARPS) {
     uint32_t which = i / COLUMNS;
@@ -238,16 +238,16 @@ bring_records(take_room<P> &room, const chunk_record<P> *records, uint32_t heads
   }
 }
 
-template <typename T, typename C>
+template <typename T, typename C, int WARPS>
 static __global__ void
-__launch_bounds__(THREADS, sizeof(T) == sizeof(bf16) ? 2 : 1)
+__launch_bounds__(32 * (WARPS + 1), sizeof(T) == sizeof(bf16) ? 2 : 1)
     kda_take(oct_cuda_kda a, oct_cuda_batch b, chunk_pass pass) {
   extern __shared__ uint4 shared[];
   constexpr int P = parts_of<T>;
   constexpr uint32_t n = take_room<P>::n;
   take_room<P> &room = *reinterpret_cast<take_room<P> *>(shared);
   uint32_t seq = pass.first_seq + blockIdx.y, warp = threadIdx.x / 32;
-  place p = {blockIdx.x / SPLITS, blockIdx.x % SPLITS * COLUMNS + warp * 16};
+  place p = {blockIdx.x * WARPS / 8, blockIdx.x * WARPS % 8 * 16 + warp * 16};
   admit_successor();
   if (threadIdx.x == 0)
     for (uint32_t i = 0; i < n; i++) {
@@ -284,22 +284,32 @@ __launch_bounds__(THREADS, sizeof(T) == sizeof(bf16) ? 2 : 1)
   }
   write_state(home, p, s);
   if (end == run.first + all)
-    keep_inputs<T>(a, (C *)a.conv + slot * a.conv_stride, run, p, fresh);
+    keep_inputs<T, C, WARPS>(a, (C *)a.conv + slot * a.conv_stride, run, p, fresh);
 }
 
-template <typename T>
+template <typename T, typename C, int WARPS>
+static int
+launch_warps(const oct_cuda_queue *queue, const oct_cuda_kda *call, const chunk_pass *pass) {
+  dim3 grid(call->kda.n_heads * 8 / WARPS, call->batch->n_seqs - pass->first_seq);
+  return launch_large(queue, kda_take<T, C, WARPS>, grid, dim3(32 * (WARPS + 1)),
+                      sizeof(take_room<parts_of<T>>), *call, *call->batch, *pass);
+}
+
+/* Warps of a block read records from the same shared memory, which takes them half of the time:
+ * where there are few heads, they are spread over more multiprocessors, though each brings records
+ * of its own. */
+template <typename T, typename C>
 static int
 launch_take(const oct_cuda_queue *queue, const oct_cuda_kda *call, const chunk_pass *pass) {
-  dim3 grid(call->kda.n_heads * SPLITS, call->batch->n_seqs - pass->first_seq), block(THREADS);
-  size_t shared = sizeof(take_room<parts_of<T>>);
-  if (call->conv_type == OCT_CUDA_F32)
-    return launch_large(queue, kda_take<T, float>, grid, block, shared, *call, *call->batch, *pass);
-  if (call->conv_type == OCT_CUDA_BF16)
-    return launch_large(queue, kda_take<T, bf16>, grid, block, shared, *call, *call->batch, *pass);
-  return OCT_CUDA_UNSUPPORTED;
+  uint32_t units = call->kda.n_heads * (call->batch->n_seqs - pass->first_seq);
+  return 4 * units <= queue->sm_count ? launch_warps<T, C, 2>(queue, call, pass)
+                                      : launch_warps<T, C, 4>(queue, call, pass);
 }
 
 int
 oct_kda_take_chunks(const oct_cuda_queue *queue, const oct_cuda_kda *call, const chunk_pass *pass) {
-  return OCT_BY_TYPE(call->type, T, launch_take<T>(queue, call, pass));
+  return OCT_BY_TYPE(call->type, T,
+                     call->conv_type == OCT_CUDA_F32    ? launch_take<T, float>(queue, call, pass)
+                     : call->conv_type == OCT_CUDA_BF16 ? launch_take<T, bf16>(queue, call, pass)
+                                                        : OCT_CUDA_UNSUPPORTED);
 }
