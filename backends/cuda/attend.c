@@ -78,25 +78,39 @@ typedef struct shared_call {
   void *out;
 } shared_call;
 
+/* n tokens over this rank's part of contexts of at most so many. */
+static oct_cuda_context_attention
+part_call(const oct_cuda_forward *f, const oct_cuda_layer *l, guint32 n, guint32 max_context) {
+  const oct_attention_spec *a = l->attention;
+  oct_cuda_kv kv = oct_cuda_memory_layer(f->options.memory, l);
+  guint32 members = f->rank->group->n_context, page = members * kv.page_tokens;
+  return (oct_cuda_context_attention){
+      .type = f->type,
+      .n = n,
+      .members = members,
+      .kv = kv,
+      .n_heads = l->heads,
+      .value_width = a->kind == OCT_ATTENTION_MLA ? a->kv_lora : a->head_dim,
+      .q = f->room.context_q,
+      .out = f->room.found,
+      .max_visible = (max_context + page - 1) / page * kv.page_tokens,
+      .workspace = f->room.workspace,
+      .workspace_bytes = f->room.workspace_bytes};
+}
+
 /* n tokens' queries of all ranks that share tokens out, over those that are here; and what each of
  * them found of this rank's heads, put together. */
 static gboolean
 attend_some(oct_cuda_forward *f, const shared_call *c, guint32 first, guint32 n) {
   oct_cuda_comm *comm = f->options.comms[OCT_CUDA_CIRCLE_CONTEXT];
   guint32 members = f->rank->group->n_context, rows = n * c->l->heads;
-  const oct_cuda_context_attention call = {.type = f->type,
-                                           .n = n,
-                                           .members = members,
-                                           .token_seq = f->pass->batch->token_seq + first,
-                                           .visible = f->room.visible + first,
-                                           .seq_slot = f->pass->batch->seq_slot,
-                                           .kv = oct_cuda_memory_layer(f->options.memory, c->l),
-                                           .tables = f->pass->tables[c->l->group],
-                                           .n_heads = c->l->heads,
-                                           .value_width = c->value_width,
-                                           .scale = c->scale,
-                                           .q = f->room.context_q,
-                                           .out = f->room.found};
+  oct_cuda_context_attention call = part_call(f, c->l, n, f->pass->max_context);
+  call.token_seq = f->pass->batch->token_seq + first;
+  call.visible = f->room.visible + first;
+  call.seq_slot = f->pass->batch->seq_slot;
+  call.tables = f->pass->tables[c->l->group];
+  call.value_width = c->value_width;
+  call.scale = c->scale;
   gsize element = oct_cuda_type_bytes(f->type), row = c->l->heads * call.kv.width * element;
   note(f,
        cudaMemcpy2DAsync(f->room.own_q, row, at(f, (void *)(gsize)c->q, first * c->q_stride),
@@ -396,6 +410,11 @@ workspace_of(oct_cuda_forward *f, const oct_cuda_layer *l, const oct_cuda_batch 
     call.batch = batch;
     call.n_decode = n_decode;
     return oct_cuda_kda_workspace(&f->rank->queue, &call);
+  }
+  if (f->rank->group->n_context > 1) {
+    oct_cuda_context_attention call =
+        part_call(f, l, MIN(batch->n_tokens, OCT_FORWARD_CONTEXT), f->options.max_context);
+    return oct_cuda_context_workspace(&f->rank->queue, &call);
   }
   if (l->attention->kind == OCT_ATTENTION_MLA) {
     oct_cuda_mla call = latent_call(f, l);

@@ -1,10 +1,11 @@
 /* Attention over a part of each sequence's tokens: decode context parallelism. The ranks of a
  * context group have the same key head (or latents), each keep some tokens of every page, attend to
- * them with the queries of all the group's heads, and give each other what they found: the largest
- * score, the sum of exponentials and the sum of weighted values, from which the whole follows.
+ * them with the queries of all the group's heads, and give each other what they found: a base, the
+ * sum of exponentials and the sum of weighted values, from which the whole follows.
  *
- * A warp has a token and a head. */
-#include "kernels/cuda/common.cuh"
+ * The kernels of decodes serve it, with each token as a sequence of its own; where they cannot, one
+ * that has a warp for a token and a head. */
+#include "kernels/cuda/attend.cuh"
 #include "kernels/cuda/peers.h"
 
 #define WARPS     4
@@ -136,13 +137,80 @@ launch_by_cache(const oct_cuda_queue *queue, const oct_cuda_context_attention *a
   return OCT_CUDA_UNSUPPORTED;
 }
 
+/* ---------------------------------------------------------------- the kernels of decodes */
+
+static attend_args
+make_args(const oct_cuda_context_attention *c) {
+  attend_args a = {};
+  a.batch.n_tokens = a.batch.n_seqs = a.n_seqs = c->n;
+  a.batch.token_seq = (uint32_t *)(uintptr_t)c->token_seq;
+  a.batch.seq_slot = (uint32_t *)(uintptr_t)c->seq_slot;
+  a.kv = c->kv;
+  a.tables = c->tables;
+  a.n_heads = a.group = c->members * c->n_heads;
+  a.own_heads = c->n_heads;
+  a.scale = c->scale;
+  a.q = c->q;
+  a.q_stride = (size_t)c->n_heads * c->kv.width;
+  a.visible = c->visible;
+  a.found = c->out;
+  a.value_width = c->value_width;
+  a.n_splits = 1;
+  return a;
+}
+
+/* The kernel that takes the call if it gets a workspace of *bytes; args as it wants them. */
+static oct_cuda_attention_path
+plan_part(const oct_cuda_queue *queue, const oct_cuda_context_attention *c, attend_args *a,
+          size_t *bytes) {
+  *a = make_args(c);
+  *bytes = 0;
+  if (c->max_visible == 0 || (c->kv.page_tokens & (c->kv.page_tokens - 1)) != 0)
+    return OCT_CUDA_ATTENTION_PLAIN;
+  if (!c->kv.has_values) {
+    oct_cuda_attention_path path = oct_latent_part_path(queue, *a, c->type, c->path);
+    if (path != OCT_CUDA_ATTENTION_PLAIN)
+      *bytes = oct_latent_part_bytes(queue, *a, path, c->max_visible);
+    return path;
+  }
+  if ((c->path != OCT_CUDA_ATTENTION_AUTO && c->path != OCT_CUDA_ATTENTION_DECODE) ||
+      c->value_width != c->kv.width || !oct_attend_decode_can(*a, c->type))
+    return OCT_CUDA_ATTENTION_PLAIN;
+  oct_attend_share_out(queue, c->max_visible, a);
+  *bytes = oct_attend_decode_bytes(*a);
+  return OCT_CUDA_ATTENTION_DECODE;
+}
+
+size_t
+oct_cuda_context_workspace(const oct_cuda_queue *queue, const oct_cuda_context_attention *call) {
+  attend_args a;
+  size_t bytes;
+  (void)plan_part(queue, call, &a, &bytes);
+  return bytes;
+}
+
+uint32_t
+oct_cuda_context_paths(const oct_cuda_queue *queue, const oct_cuda_context_attention *call) {
+  attend_args a;
+  size_t bytes;
+  oct_cuda_attention_path path = plan_part(queue, call, &a, &bytes);
+  return 1u << (bytes <= call->workspace_bytes ? path : OCT_CUDA_ATTENTION_PLAIN);
+}
+
 int
 oct_cuda_context_attend(const oct_cuda_queue *queue, const oct_cuda_context_attention *call) {
   if (call->n == 0)
     return OCT_CUDA_OK;
   if (call->kv.width > 32 * PARTS_MAX || call->kv.n_heads != 1)
     return OCT_CUDA_UNSUPPORTED;
-  return OCT_BY_TYPE(call->type, T, launch_by_cache<T>(queue, call));
+  attend_args a;
+  size_t bytes;
+  oct_cuda_attention_path path = plan_part(queue, call, &a, &bytes);
+  if (path == OCT_CUDA_ATTENTION_PLAIN || bytes > call->workspace_bytes)
+    return OCT_BY_TYPE(call->type, T, launch_by_cache<T>(queue, call));
+  if (!call->kv.has_values)
+    return oct_latent_part(queue, a, path, call->max_visible, call->workspace);
+  return oct_attend_decode_with(queue, a, call->workspace, call->workspace_bytes);
 }
 
 /* ---------------------------------------------------------------- the whole */
@@ -150,25 +218,29 @@ oct_cuda_context_attend(const oct_cuda_queue *queue, const oct_cuda_context_atte
 template <typename T>
 static __global__ void
 merge_parts(const float *parts, uint32_t members, uint32_t rows, uint32_t value_width, T *out) {
+  __shared__ float factors[MERGE_MAX];
   admit_successor();
   await_predecessors();
-  uint32_t row = blockIdx.x;
+  uint32_t row = blockIdx.x, lane = threadIdx.x % 32;
   size_t width = value_width + 2;
-  float top = -INFINITY, sum = 0, factors[MERGE_MAX];
-  for (uint32_t r = 0; r < members; r++)
-    top = fmaxf(top, parts[((size_t)r * rows + row) * width]);
-  for (uint32_t r = 0; r < members; r++) {
-    const float *part = parts + ((size_t)r * rows + row) * width;
-    factors[r] = part[0] > -INFINITY ? expf(part[0] - top) : 0;
-    sum += factors[r] * part[1];
+  if (threadIdx.x < 32) {
+    const float *part = parts + ((size_t)lane * rows + row) * width;
+    float one = lane < members ? part[0] : -INFINITY, top = warp_max(one);
+    float factor = one > -INFINITY ? expf(one - top) : 0;
+    float sum = warp_sum(factor > 0 ? factor * part[1] : 0);
+    if (lane < members)
+      factors[lane] = sum > 0 ? factor / sum : 0;
   }
+  __syncthreads();
   for (uint32_t c = threadIdx.x; c < value_width; c += blockDim.x) {
     float x = 0;
+#pragma unroll 8
     for (uint32_t r = 0; r < members; r++)
       x += factors[r] * parts[((size_t)r * rows + row) * width + 2 + c];
-    out[(size_t)row * value_width + c] = from_float<T>(sum > 0 ? x / sum : 0);
+    out[(size_t)row * value_width + c] = from_float<T>(x);
   }
 }
+static_assert(MERGE_MAX <= 32, "a lane has a member's ends");
 
 int
 oct_cuda_context_merge(const oct_cuda_queue *queue, oct_cuda_type type, const float *parts,

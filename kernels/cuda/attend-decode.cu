@@ -120,7 +120,7 @@ template <typename C, int D, int NT>
 OCT_DEVICE void
 gather_context(const attend_args &a, float *room, uint32_t seq, uint32_t row, uint32_t kv_head,
                uint32_t head, uint32_t n, uint32_t begin, uint32_t end) {
-  uint32_t newest = a.batch.seq_start[seq];
+  uint32_t newest = decode_length(a, seq) - 1;
   constexpr uint32_t HEADS = 8 * NT;
   decoder<C, D, NT> d = {};
   d.g = threadIdx.x % 32 / 4;
@@ -129,14 +129,14 @@ gather_context(const attend_args &a, float *room, uint32_t seq, uint32_t row, ui
   for (int i = 0; i < NT; i++)
     d.top[i][0] = d.top[i][1] = -INFINITY;
   if (begin < end) {
-    page_reader pages = open_pages(a.kv, a.tables, a.batch.seq_slot[seq], kv_head, sizeof(C));
+    page_reader pages = open_pages(a.kv, a.tables, decode_slot(a, seq), kv_head, sizeof(C));
     if constexpr (decoder<C, D, NT>::PAIRED)
       if (a.angles != NULL && end == newest + 1) {
         if (threadIdx.x < 64)
           store_newest<C, D>(a, pages, row, kv_head, newest, threadIdx.x < 32);
         __syncthreads();
       }
-    d.load_queries(a, (const bf16 *)a.q + row * a.q_stride + (size_t)head * D, n, newest);
+    d.load_queries(a, row, head, n, newest);
     read_context(d, a, pages, kv_head, begin, end);
   }
   uint32_t warp = threadIdx.x / 32;
@@ -156,14 +156,13 @@ __launch_bounds__(32 * WARPS, blocks_of(sizeof(C), D, NT)) attend_decode(attend_
   constexpr uint32_t HEADS = 8 * NT;
   uint32_t tiles = (a.group + HEADS - 1) / HEADS, seq = a.first_seq + blockIdx.z;
   uint32_t split = blockIdx.x, kv_head = blockIdx.y / tiles, first = blockIdx.y % tiles * HEADS;
-  uint32_t row = a.batch.seq_first[seq];
-  bool is_empty = row == a.batch.seq_first[seq + 1];
+  uint32_t row = decode_token(a, seq), length = decode_length(a, seq);
   uint32_t head = kv_head * a.group + first, n = min(HEADS, a.group - first);
   if (split == 0)
     clear_padding(a, seq, head, n);
-  if (is_empty)
+  if (length == 0)
     return;
-  uint32_t begin, end, length = a.batch.seq_start[seq] + 1;
+  uint32_t begin, end;
   split_range(a, length, split, &begin, &end);
   if (begin >= end && !a.in_cluster)
     return;
@@ -195,7 +194,7 @@ __launch_bounds__(32 * WARPS, blocks_of(sizeof(C), D, NT)) attend_shares(attend_
   for (uint32_t i = blockIdx.x; i < a.n_seqs; i += gridDim.x)
     clear_padding(a, a.first_seq + i, 0, a.n_heads);
   share s;
-  find_share(a, runs, &s);
+  find_own_share(a, runs, &s);
   for (uint32_t unit = s.begin; unit < s.end;) {
     while (unit >= runs * (s.seq_begin + s.each)) {
       s.seq_begin += s.each;
@@ -203,7 +202,7 @@ __launch_bounds__(32 * WARPS, blocks_of(sizeof(C), D, NT)) attend_shares(attend_
     }
     uint32_t seq = a.first_seq + s.seq, local = unit - runs * s.seq_begin, run = local / s.each;
     uint32_t at = local % s.each, n_units = min(s.each - at, s.end - unit);
-    uint32_t row = a.batch.seq_first[seq], length = a.batch.seq_start[seq] + 1, from, base;
+    uint32_t row = decode_token(a, seq), length = decode_length(a, seq), from, base;
     uint32_t kv_head = run / tiles, first = run % tiles * HEADS;
     uint32_t head = kv_head * a.group + first, n = min(HEADS, a.group - first);
     seen_range(a, length, &from, &base);
@@ -227,8 +226,8 @@ join_splits(attend_args a) {
   admit_successor();
   await_predecessors();
   uint32_t seq = blockIdx.y, head = blockIdx.x, width = a.value_width;
-  uint32_t row = a.batch.seq_first[a.first_seq + seq];
-  if (row == a.batch.seq_first[a.first_seq + seq + 1])
+  uint32_t row = decode_token(a, a.first_seq + seq);
+  if (decode_length(a, a.first_seq + seq) == 0)
     return;
   size_t part = ((size_t)seq * a.n_heads + head) * a.n_splits;
   const float *ends = a.partial + (size_t)a.n_seqs * a.n_heads * a.n_splits * width + 2 * part;
@@ -237,13 +236,15 @@ join_splits(attend_args a) {
     all = fmaxf(all, ends[2 * s]);
   for (uint32_t s = 0; s < a.n_splits; s++)
     total += ends[2 * s] > -INFINITY ? ends[2 * s + 1] * exp2f(ends[2 * s] - all) : 0;
-  float factor = finish_softmax(all, total, a.sinks, head) * value_scale(a, head / a.group);
+  float factor = end_factor(a, head, all, total);
+  if (threadIdx.x == 0)
+    put_ends(a, row, head, all, total);
   for (uint32_t c = threadIdx.x; c < width; c += blockDim.x) {
     float x = 0;
     for (uint32_t s = 0; s < a.n_splits; s++)
       if (ends[2 * s] > -INFINITY)
         x += a.partial[(part + s) * width + c] * exp2f(ends[2 * s] - all);
-    ((bf16 *)a.out)[row * a.out_stride + (size_t)head * width + c] = from_float<bf16>(x * factor);
+    put_elements<1>(a, row, head, c, {x * factor});
   }
 }
 

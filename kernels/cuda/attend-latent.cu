@@ -92,11 +92,12 @@ template <typename C> struct latent_consumer {
   float top[2], sum[2];    /* of heads 2 warp and 2 warp + 1 */
   uint32_t lane, warp, g, t;
 
-  __device__ void load_queries(const bf16 *from, uint32_t n_heads) {
+  __device__ void load_queries(const attend_args &a, uint32_t token, uint32_t first_head) {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-      bool is_there = 8 * h + g < n_heads;
-      const bf16 *row = from + (size_t)(8 * h + g) * WIDTH + warp / 2 * (16 * STEPS);
+      uint32_t head = first_head + 8 * h + g;
+      bool is_there = head < a.n_heads;
+      const bf16 *row = query_row(a, token, is_there ? head : first_head) + warp / 2 * (16 * STEPS);
 #pragma unroll
       for (int k = 0; k < STEPS; k++)
 #pragma unroll
@@ -231,7 +232,7 @@ template <typename C> struct latent_consumer {
     return 64 * warp + 16 * m + (sizeof(C) == 2 ? g + i / 2 * 8 : 2 * g + i / 2);
   }
 
-  /* Ends of the warp's heads: to `ends` by head, and to the partial sums'. */
+  /* Ends of the warp's heads: by head, and to the partial sums'. */
   __device__ void leave_ends(const attend_args &a, uint32_t row, uint32_t first_head,
                              uint32_t split, float *factors) {
 #pragma unroll
@@ -240,9 +241,12 @@ template <typename C> struct latent_consumer {
       uint32_t own = first_head + 2 * warp + h;
       if (lane != 0)
         continue;
-      factors[2 * warp + h] =
-          a.n_splits == 1 ? finish_softmax(top[h], s, NULL, 0) * value_scale(a, 0) : 1;
-      if (a.n_splits > 1 && own < a.n_heads) {
+      factors[2 * warp + h] = a.n_splits == 1 ? end_factor(a, 0, top[h], s) : 1;
+      if (own >= a.n_heads)
+        continue;
+      if (a.n_splits == 1) {
+        put_ends(a, row, own, top[h], s);
+      } else {
         size_t part = ((size_t)row * a.n_heads + own) * a.n_splits + split;
         float *ends = a.partial + (size_t)a.n_seqs * a.n_heads * a.n_splits * LORA + 2 * part;
         ends[0] = top[h];
@@ -264,8 +268,7 @@ template <typename C> struct latent_consumer {
         for (int m = 0; m < 4; m++) {
           uint32_t c = dimension(m, i);
           if (a.n_splits == 1)
-            ((bf16 *)a.out)[token * a.out_stride + (size_t)head * LORA + c] =
-                from_float<bf16>(acc[m][h][i] * factors[of]);
+            put_elements<1>(a, token, head, c, {acc[m][h][i] * factors[of]});
           else
             a.partial[(((size_t)row * a.n_heads + head) * a.n_splits + split) * LORA + c] =
                 acc[m][h][i];
@@ -302,15 +305,6 @@ consume_rows(latent_consumer<C> &c, const attend_args &a, uint32_t begin, uint32
   }
 }
 
-/* Rows of padding tokens are zero. */
-OCT_DEVICE void
-clear_latent(const attend_args &a, uint32_t token, uint32_t first_head) {
-  bf16 *out = (bf16 *)a.out + token * a.out_stride + (size_t)first_head * LORA;
-  uint32_t n = min((uint32_t)HEADS, a.n_heads - first_head) * LORA;
-  for (uint32_t c = threadIdx.x; c < n; c += THREADS)
-    out[c] = from_float<bf16>(0);
-}
-
 template <typename C>
 static __global__ void
 __launch_bounds__(THREADS, 2) attend_latent(attend_args a) {
@@ -321,14 +315,17 @@ __launch_bounds__(THREADS, 2) attend_latent(attend_args a) {
   await_predecessors();
   uint32_t token = blockIdx.x, first_head = blockIdx.y * HEADS, split = blockIdx.z;
   uint32_t seq = a.batch.token_seq[token];
-  if (seq == OCT_CUDA_NONE) {
-    if (split == 0)
-      clear_latent(a, token, first_head);
+  if (sees_nothing(a, token)) {
+    for (uint32_t head = first_head; split == 0 && head < min(first_head + HEADS, a.n_heads);
+         head++)
+      put_nothing(a, token, head);
     return;
   }
+  uint32_t row = a.visible != NULL ? token : seq;
   uint32_t full = shared_address(barriers), free = full + 8 * at::STAGES;
   uint32_t begin, end;
-  latent_range(a, a.batch.token_position[token] + 1, split, &begin, &end);
+  latent_range(a, a.visible != NULL ? a.visible[token] : a.batch.token_position[token] + 1, split,
+               &begin, &end);
   if (threadIdx.x == 0) {
     for (uint32_t s = 0; s < at::STAGES; s++) {
       barrier_init(full + 8 * s, 1);
@@ -348,14 +345,13 @@ __launch_bounds__(THREADS, 2) attend_latent(attend_args a) {
   c.g = c.lane / 4;
   c.t = c.lane % 4;
   c.top[0] = c.top[1] = -INFINITY;
-  c.load_queries((const bf16 *)a.q + token * a.q_stride + (size_t)first_head * WIDTH,
-                 a.n_heads - first_head);
+  c.load_queries(a, token, first_head);
   consume_rows(c, a, begin, end, latent_room, full, free);
   float *factors = (float *)(latent_room + at::KEEPS_AT);
   named_barrier(1, CONSUMERS);
-  c.leave_ends(a, seq, first_head, split, factors);
+  c.leave_ends(a, row, first_head, split, factors);
   named_barrier(1, CONSUMERS);
-  c.store(a, token, seq, first_head, split, factors);
+  c.store(a, token, row, first_head, split, factors);
 }
 
 /* ---------------------------------------------------------------- launch */

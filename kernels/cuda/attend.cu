@@ -1,14 +1,6 @@
 /* Which attention kernel serves which part of a batch, and their workspace. */
 #include "kernels/cuda/attend.cuh"
 
-/* Keys of a split at least, and with a fixed order always. */
-#define SPLIT_KEYS       64
-#define BLOCK_KEYS       128
-#define FIXED_SPLIT_KEYS 1024
-#define SPLITS_MAX       128
-/* Counts of parts that have come stand first in a workspace, in a place of their own: what stands
- * behind them differs from call to call, and they are to be zero before each. */
-#define COUNTS_BYTES (256u << 10)
 #define CLUSTER_MAX  16   /* splits that a cluster of blocks can have */
 #define CLUSTER_KEYS 8192 /* of a context at most that a cluster goes through */
 
@@ -18,7 +10,7 @@ make_args(const oct_cuda_attention *c) {
   a.batch = *c->batch;
   a.kv = c->kv;
   a.tables = c->tables;
-  a.n_heads = c->n_heads;
+  a.n_heads = a.own_heads = c->n_heads;
   a.group = c->kv.n_heads > 0 ? c->n_heads / c->kv.n_heads : 0;
   a.window = c->window;
   a.scale = c->scale;
@@ -44,24 +36,15 @@ seen_context(uint32_t max_context, uint32_t window) {
   return window != 0 && window + 16 < max_context ? window + 16 : max_context;
 }
 
-/* Splits of a fixed length, whatever is in the batch. */
-static void
-fix_splits(uint32_t context, attend_args *a) {
-  a->chunk = FIXED_SPLIT_KEYS;
-  while (ceil_div(context, a->chunk) > SPLITS_MAX)
-    a->chunk *= 2;
-  a->n_splits = ceil_div(context, a->chunk);
-}
-
 /* How blocks share the contexts. With few sequences and heads, clusters of blocks: a split for
  * each, joined through shared memory. Otherwise as many blocks as run at a time have equal shares
  * of all contexts, however long each is. */
-static void
-choose_shares(const oct_cuda_queue *queue, uint32_t max_context, attend_args *a) {
+void
+oct_attend_share_out(const oct_cuda_queue *queue, uint32_t max_context, attend_args *a) {
   uint32_t context = seen_context(max_context, a->window);
   uint32_t pairs = pairs_of(*a), units = ceil_div(context, OCT_ATTEND_UNIT);
   if ((queue->flags & OCT_CUDA_FIXED_ORDER) != 0) {
-    fix_splits(context, a);
+    oct_attend_fix_splits(context, a);
     return;
   }
   uint32_t splits = units < CLUSTER_MAX ? units : CLUSTER_MAX;
@@ -73,27 +56,6 @@ choose_shares(const oct_cuda_queue *queue, uint32_t max_context, attend_args *a)
   uint32_t slots = queue->sm_count * oct_attend_decode_blocks(*a);
   uint64_t most = (uint64_t)pairs * units;
   a->n_shares = most < slots ? (uint32_t)most : slots;
-}
-
-/* Latents: splits for the least time. Blocks run in waves, two a multiprocessor, and each costs
- * as much as BLOCK_KEYS more keys beside its own, as does joining the splits. Of nearly equal times
- * the one with more splits, since contexts differ. */
-static void
-choose_splits(const oct_cuda_queue *queue, uint32_t context, attend_args *a) {
-  if ((queue->flags & OCT_CUDA_FIXED_ORDER) != 0) {
-    fix_splits(context, a);
-    return;
-  }
-  uint32_t pairs = a->n_seqs * ceil_div(a->group, 16), most = ceil_div(context, SPLIT_KEYS);
-  double least = 1e300;
-  for (uint32_t s = 1; s <= most && s <= SPLITS_MAX; s++) {
-    double time =
-        (double)ceil_div(pairs * s, 2 * queue->sm_count) * (ceil_div(context, s) + BLOCK_KEYS) +
-        (s > 1 ? BLOCK_KEYS : 0);
-    if (time < least * 1.08)
-      a->n_splits = s;
-    least = time < least ? time : least;
-  }
 }
 
 /* The batch in two parts: sequences of one token, and others. */
@@ -138,22 +100,38 @@ make_plan(const oct_cuda_queue *queue, const oct_cuda_attention *c) {
   plan.prefill.first_seq = n_decode;
   plan.prefill.n_seqs = c->batch->n_seqs - n_decode;
   if (n_decode > 0)
-    choose_shares(queue, c->max_context, &plan.decode);
+    oct_attend_share_out(queue, c->max_context, &plan.decode);
   return plan;
 }
 
-static size_t
-workspace_bytes(const attend_args &a) {
+size_t
+oct_attend_decode_bytes(const attend_args &a) {
   uint32_t places = a.n_shares > 0 ? 2 * a.n_shares : pairs_of(a) * a.n_splits;
   if (a.n_seqs == 0 || a.in_cluster || (a.n_shares == 0 && a.n_splits == 1))
     return 0;
-  return COUNTS_BYTES +
+  return OCT_ATTEND_COUNTS +
          (size_t)places * oct_attend_decode_heads(a) * (a.kv.width + 2) * sizeof(float);
+}
+
+static bool
+fits(const attend_args &a, size_t bytes) {
+  return oct_attend_decode_bytes(a) <= bytes && pairs_of(a) <= OCT_ATTEND_COUNTS / sizeof(uint32_t);
+}
+
+int
+oct_attend_decode_with(const oct_cuda_queue *queue, const attend_args &args, void *workspace,
+                       size_t workspace_bytes) {
+  attend_args a = args;
+  if (!fits(a, workspace_bytes))
+    return OCT_CUDA_UNSUPPORTED;
+  a.arrived = (uint32_t *)workspace;
+  a.partial = (float *)((char *)workspace + OCT_ATTEND_COUNTS);
+  return oct_attend_decode(queue, a);
 }
 
 size_t
 oct_cuda_attention_workspace(const oct_cuda_queue *queue, const oct_cuda_attention *call) {
-  return workspace_bytes(make_plan(queue, call).decode);
+  return oct_attend_decode_bytes(make_plan(queue, call).decode);
 }
 
 size_t
@@ -162,7 +140,7 @@ oct_cuda_attention_gather(const oct_cuda_queue *queue, const oct_cuda_attention 
   size_t bytes = plan.is_hopper && !plan.is_plain
                      ? oct_attend_gather_bytes(plan.prefill, call->max_context)
                      : 0;
-  return bytes > 0 ? bytes + COUNTS_BYTES + 256 : 0;
+  return bytes > 0 ? bytes + OCT_ATTEND_COUNTS + 256 : 0;
 }
 
 /* Rows of padding tokens to zero; a block per token. */
@@ -183,8 +161,8 @@ attend_prompts(const oct_cuda_queue *queue, const oct_cuda_attention *call, atte
       launch(queue, clear_padding, dim3(call->batch->n_tokens), dim3(128), 0, plan->prefill);
   if (error != OCT_CUDA_OK || !plan->is_hopper)
     return error != OCT_CUDA_OK ? error : oct_attend_prefill(queue, plan->prefill);
-  size_t used = (workspace_bytes(plan->decode) + 255) / 256 * 256;
-  used = used > COUNTS_BYTES ? used : COUNTS_BYTES;
+  size_t used = (oct_attend_decode_bytes(plan->decode) + 255) / 256 * 256;
+  used = used > OCT_ATTEND_COUNTS ? used : OCT_ATTEND_COUNTS;
   size_t bytes = oct_attend_gather_bytes(plan->prefill, call->max_context);
   if (bytes > 0 && used + bytes <= call->workspace_bytes)
     error =
@@ -220,78 +198,12 @@ oct_cuda_attend(const oct_cuda_queue *queue, const oct_cuda_attention *call) {
     return OCT_CUDA_UNSUPPORTED;
   if (plan.is_plain)
     return oct_attend_plain(queue, call->type, plan.prefill);
-  if (workspace_bytes(plan.decode) > call->workspace_bytes ||
-      pairs_of(plan.decode) > COUNTS_BYTES / sizeof(uint32_t))
+  if (!fits(plan.decode, call->workspace_bytes))
     return OCT_CUDA_UNSUPPORTED;
-  plan.decode.arrived = (uint32_t *)call->workspace;
-  plan.decode.partial = (float *)((char *)call->workspace + COUNTS_BYTES);
   int error = OCT_CUDA_OK;
   if (plan.prefill.n_seqs > 0)
     error = attend_prompts(queue, call, &plan);
   if (error == OCT_CUDA_OK && plan.decode.n_seqs > 0)
-    error = oct_attend_decode(queue, plan.decode);
+    error = oct_attend_decode_with(queue, plan.decode, call->workspace, call->workspace_bytes);
   return error;
-}
-
-/* ---------------------------------------------------------------- latent attention */
-
-static attend_args
-make_mla_args(const oct_cuda_mla *c) {
-  attend_args a = {};
-  a.batch = *c->batch;
-  a.kv = c->kv;
-  a.kv.has_values = false;
-  a.tables = c->tables;
-  a.n_heads = a.group = c->n_heads;
-  a.scale = c->scale;
-  a.q = c->q;
-  a.out = c->out;
-  a.q_stride = (size_t)c->n_heads * c->kv.width;
-  a.out_stride = (size_t)c->n_heads * c->lora;
-  a.value_width = c->lora;
-  a.n_seqs = c->batch->n_seqs;
-  a.n_splits = 1;
-  return a;
-}
-
-/* Whether the kernel of its size serves the call; and the splits, of batches of single tokens. */
-static bool
-plan_latent(const oct_cuda_queue *queue, const oct_cuda_mla *call, attend_args *a) {
-  *a = make_mla_args(call);
-  if (call->path == OCT_CUDA_ATTENTION_PLAIN || !oct_attend_latent_can(queue, *a, call->type))
-    return false;
-  if (call->max_queries <= 1)
-    choose_splits(queue, call->max_context, a);
-  return true;
-}
-
-size_t
-oct_cuda_mla_workspace(const oct_cuda_queue *queue, const oct_cuda_mla *call) {
-  attend_args a;
-  if (!plan_latent(queue, call, &a) || a.n_splits == 1)
-    return 0;
-  return COUNTS_BYTES +
-         (size_t)a.n_seqs * a.n_heads * a.n_splits * (call->lora + 2) * sizeof(float);
-}
-
-uint32_t
-oct_cuda_mla_paths(const oct_cuda_queue *queue, const oct_cuda_mla *call) {
-  attend_args a;
-  return 1u << (plan_latent(queue, call, &a) ? OCT_CUDA_ATTENTION_DECODE
-                                             : OCT_CUDA_ATTENTION_PLAIN);
-}
-
-int
-oct_cuda_mla_attend(const oct_cuda_queue *queue, const oct_cuda_mla *call) {
-  if (call->batch->n_tokens == 0 || call->batch->n_seqs == 0)
-    return OCT_CUDA_OK;
-  if (call->kv.n_heads != 1 || call->kv.width != call->lora + call->rope || call->lora > 512)
-    return OCT_CUDA_UNSUPPORTED;
-  attend_args a;
-  if (!plan_latent(queue, call, &a))
-    return oct_attend_plain(queue, call->type, a);
-  if (oct_cuda_mla_workspace(queue, call) > call->workspace_bytes)
-    return OCT_CUDA_UNSUPPORTED;
-  a.partial = (float *)((char *)call->workspace + COUNTS_BYTES);
-  return oct_attend_latent(queue, a);
 }

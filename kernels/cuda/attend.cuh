@@ -10,18 +10,29 @@
 #define OCT_LOG2E 1.4426950408889634f
 /* Keys that a block of the decode kernel goes through at a time. */
 #define OCT_ATTEND_UNIT 64
+/* Keys of a split with a fixed order; splits at most. */
+#define OCT_ATTEND_FIXED_KEYS 1024
+#define OCT_ATTEND_SPLITS_MAX 128
+/* Counts of parts that have come stand first in a workspace, in a place of their own: what stands
+ * behind them differs from call to call, and they are to be zero before each. */
+#define OCT_ATTEND_COUNTS (256u << 10)
 
 struct attend_args {
   oct_cuda_batch batch;
   oct_cuda_kv kv;
   oct_cuda_tables tables;
   uint32_t n_heads, group; /* group = n_heads / kv.n_heads */
+  uint32_t own_heads;      /* of a member: q and out are [members, token, own_heads]; or n_heads */
   uint32_t window;
   float scale, soft_cap;
   const float *sinks;
   const void *q;
   void *out;
   size_t q_stride, out_stride;
+  /* A part of each context: sequences are tokens, that see visible[token] keys, and what is found
+   * goes to found, as oct_cuda_context_attention says. NULL: neither. */
+  const uint32_t *visible;
+  float *found;
   uint32_t value_width; /* kv.width, or the latent's */
   uint32_t first_seq;   /* sequences [first_seq, first_seq + n_seqs) are this launch's */
   uint32_t n_seqs;
@@ -39,6 +50,15 @@ struct attend_args {
    * part after another, [heads of a block, width] and top and sum of each. */
   float *partial;
 };
+
+/* Splits of a fixed length, whatever is in the batch. */
+static inline void
+oct_attend_fix_splits(uint32_t context, attend_args *a) {
+  a->chunk = OCT_ATTEND_FIXED_KEYS;
+  while (ceil_div(context, a->chunk) > OCT_ATTEND_SPLITS_MAX)
+    a->chunk *= 2;
+  a->n_splits = ceil_div(context, a->chunk);
+}
 
 /* The pages of a sequence. */
 struct page_reader {
@@ -107,6 +127,94 @@ finish_softmax(float top, float sum, const float *sinks, uint32_t head) {
     return 0;
   float factor = exp2f(top - all);
   return factor / (sum * factor + exp2f(sink - all));
+}
+
+/* ---------------------------------------------------------------- sequences of one token */
+
+OCT_DEVICE uint32_t
+decode_token(const attend_args &a, uint32_t seq) {
+  return a.visible != NULL ? seq : a.batch.seq_first[seq];
+}
+
+OCT_DEVICE uint32_t
+decode_slot(const attend_args &a, uint32_t seq) {
+  return a.batch.seq_slot[a.visible != NULL ? a.batch.token_seq[seq] : seq];
+}
+
+/* Keys that its token sees; 0: there is none. */
+OCT_DEVICE uint32_t
+decode_length(const attend_args &a, uint32_t seq) {
+  if (a.visible != NULL)
+    return a.visible[seq];
+  return a.batch.seq_first[seq] < a.batch.seq_first[seq + 1] ? a.batch.seq_start[seq] + 1 : 0;
+}
+
+/* A token has nothing to see: padding. */
+OCT_DEVICE bool
+sees_nothing(const attend_args &a, uint32_t token) {
+  return a.visible != NULL ? a.visible[token] == 0 : a.batch.token_seq[token] == OCT_CUDA_NONE;
+}
+
+/* Rows of tokens by heads: queries, and what comes of them. */
+OCT_DEVICE void
+find_member(const attend_args &a, uint32_t token, uint32_t head, size_t *row, uint32_t *own) {
+  uint32_t member = a.own_heads == a.n_heads ? 0 : head / a.own_heads;
+  *row = (size_t)member * a.batch.n_tokens + token;
+  *own = head - member * a.own_heads;
+}
+
+OCT_DEVICE const bf16 *
+query_row(const attend_args &a, uint32_t token, uint32_t head) {
+  size_t row;
+  uint32_t own;
+  find_member(a, token, head, &row, &own);
+  return (const bf16 *)a.q + row * a.q_stride + (size_t)own * a.kv.width;
+}
+
+/* What a head's sums are multiplied by when its softmax came to top and sum. */
+OCT_DEVICE float
+end_factor(const attend_args &a, uint32_t head, float top, float sum) {
+  float scale = value_scale(a, head / a.group);
+  return a.found != NULL ? scale : finish_softmax(top, sum, a.sinks, head) * scale;
+}
+
+/* Elements [c, c + N) of a head, times that. */
+template <int N>
+OCT_DEVICE void
+put_elements(const attend_args &a, uint32_t token, uint32_t head, uint32_t c, const float (&x)[N]) {
+  size_t row;
+  uint32_t own;
+  find_member(a, token, head, &row, &own);
+  if (a.found == NULL) {
+    store_floats<bf16, N>((bf16 *)a.out + row * a.out_stride + (size_t)own * a.value_width + c, x);
+    return;
+  }
+  float *to = a.found + (row * a.own_heads + own) * (a.value_width + 2) + 2;
+#pragma unroll
+  for (int i = 0; i < N; i++)
+    to[c + i] = x[i];
+}
+
+/* Top and sum of a head, where they are wanted. */
+OCT_DEVICE void
+put_ends(const attend_args &a, uint32_t token, uint32_t head, float top, float sum) {
+  size_t row;
+  uint32_t own;
+  if (a.found == NULL)
+    return;
+  find_member(a, token, head, &row, &own);
+  float *to = a.found + (row * a.own_heads + own) * (a.value_width + 2);
+  to[0] = top / OCT_LOG2E;
+  to[1] = sum;
+}
+
+/* What a head finds where there is nothing to see; all threads. */
+OCT_DEVICE void
+put_nothing(const attend_args &a, uint32_t token, uint32_t head) {
+  for (uint32_t c = threadIdx.x; c < a.value_width; c += blockDim.x)
+    put_elements<1>(a, token, head, c, {0});
+  if (threadIdx.x == 0)
+    put_ends(a, token, head, -INFINITY, 0);
 }
 
 /* ---------------------------------------------------------------- tiles of a batch */
@@ -233,12 +341,30 @@ bool oct_attend_decode_can_store(const attend_args &args, const oct_cuda_rope_st
 uint32_t oct_attend_decode_heads(const attend_args &args);
 uint32_t oct_attend_decode_blocks(const attend_args &args);
 int oct_attend_decode(const oct_cuda_queue *queue, const attend_args &args);
+/* Shares contexts of at most `context` keys of a.n_seqs sequences out over blocks; bytes of a
+ * workspace that the parts need. */
+void oct_attend_share_out(const oct_cuda_queue *queue, uint32_t context, attend_args *a);
+size_t oct_attend_decode_bytes(const attend_args &args);
+/* With the workspace: UNSUPPORTED when it does not do. */
+int oct_attend_decode_with(const oct_cuda_queue *queue, const attend_args &args, void *workspace,
+                           size_t workspace_bytes);
 /* Joins the splits that a.partial has of each sequence and head. */
 int oct_attend_join(const oct_cuda_queue *queue, const attend_args &args);
+/* Expanded latents of 128 + 64 and 128. */
+bool oct_mla_hopper_can(const oct_cuda_queue *queue, const oct_cuda_mla_expanded *call);
+int oct_mla_hopper(const oct_cuda_queue *queue, const oct_cuda_mla_expanded *call);
 /* Latents of 512 + 64 in bf16. */
 bool oct_attend_latent_can(const oct_cuda_queue *queue, const attend_args &args,
                            oct_cuda_type type);
 int oct_attend_latent(const oct_cuda_queue *queue, const attend_args &args);
+/* Which kernel attends to a part of each context (args.visible is set), of at most `context` keys;
+ * PLAIN: none. The bytes that it needs. */
+oct_cuda_attention_path oct_latent_part_path(const oct_cuda_queue *queue, const attend_args &args,
+                                             oct_cuda_type type, oct_cuda_attention_path wanted);
+size_t oct_latent_part_bytes(const oct_cuda_queue *queue, const attend_args &args,
+                             oct_cuda_attention_path path, uint32_t context);
+int oct_latent_part(const oct_cuda_queue *queue, const attend_args &args,
+                    oct_cuda_attention_path path, uint32_t context, void *workspace);
 /* Hopper's: head sizes 64 and 128. */
 bool oct_attend_hopper_can(const oct_cuda_queue *queue, const attend_args &args,
                            oct_cuda_type type);

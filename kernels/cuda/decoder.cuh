@@ -82,13 +82,14 @@ template <typename C, int D, int NT> struct decoder {
       }
   }
 
-  /* Query head g of each tile of heads, as the narrow operand. */
-  __device__ void load_queries(const attend_args &a, const bf16 *from, uint32_t n_heads,
-                               uint32_t position) {
+  /* Query heads first + g of each tile of heads, as the narrow operand. */
+  __device__ void load_queries(const attend_args &a, uint32_t token, uint32_t first,
+                               uint32_t n_heads, uint32_t position) {
 #pragma unroll
     for (int n = 0; n < NT; n++) {
       float x[KC][E] = {};
-      const bf16 *row = from + (size_t)(8 * n + g) * D + E * t;
+      uint32_t head = first + min(8 * n + g, n_heads - 1);
+      const bf16 *row = query_row(a, token, head) + E * t;
 #pragma unroll
       for (int c = 0; c < KC; c++)
         if (8 * n + g < n_heads && (D % (4 * E) == 0 || 4 * E * c + E * t < D))

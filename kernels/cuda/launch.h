@@ -440,7 +440,8 @@ typedef struct oct_cuda_mla {
 } oct_cuda_mla;
 size_t oct_cuda_mla_workspace(const oct_cuda_queue *queue, const oct_cuda_mla *call);
 int oct_cuda_mla_attend(const oct_cuda_queue *queue, const oct_cuda_mla *call);
-/* As oct_cuda_attention_paths(): DECODE is the kernel for 512 + 64, which takes prompts too. */
+/* As oct_cuda_attention_paths(): HOPPER and DECODE are kernels for 512 + 64 in bf16, DECODE for any
+ * machine; both take prompts too. */
 uint32_t oct_cuda_mla_paths(const oct_cuda_queue *queue, const oct_cuda_mla *call);
 
 /* Decode context parallelism: the members of a group each keep page_tokens of every page's members
@@ -450,12 +451,13 @@ int oct_cuda_context_places(const oct_cuda_queue *queue, const oct_cuda_batch *b
                             uint32_t page_tokens, uint32_t members, uint32_t member,
                             uint32_t *place, uint32_t *visible);
 /* Queries of n tokens and of all members' heads, q[members, n, n_heads, kv.width], over the tokens
- * that are here: out[members, n, n_heads, 2 + value_width] float32: the largest score (-inf: none
- * was seen), the sum of exponentials less it, and the values' sum weighted by them. kv has one head
+ * that are here: out[members, n, n_heads, 2 + value_width] float32: a base (-inf: none was seen),
+ * the sum of exponentials of scores less it, and the values' sum weighted by them. kv has one head
  * and values as wide as its keys; or none, and the first value_width elements of a key (a latent,
  * for absorbed queries) are the value. */
 typedef struct oct_cuda_context_attention {
   oct_cuda_type type;
+  oct_cuda_attention_path path; /* AUTO, PLAIN; of latents HOPPER, DECODE; else DECODE */
   uint32_t n, members;
   const uint32_t *token_seq, *visible; /* [n] */
   const uint32_t *seq_slot;
@@ -465,7 +467,15 @@ typedef struct oct_cuda_context_attention {
   float scale;
   const void *q;
   float *out;
+  uint32_t max_visible; /* a bound of visible[]; 0: the plain kernel serves */
+  void *workspace;      /* as oct_cuda_attention's; too small: the plain kernel serves */
+  size_t workspace_bytes;
 } oct_cuda_context_attention;
+/* As oct_cuda_attention_workspace() and _paths(). */
+size_t oct_cuda_context_workspace(const oct_cuda_queue *queue,
+                                  const oct_cuda_context_attention *call);
+uint32_t oct_cuda_context_paths(const oct_cuda_queue *queue,
+                                const oct_cuda_context_attention *call);
 int oct_cuda_context_attend(const oct_cuda_queue *queue, const oct_cuda_context_attention *call);
 /* From what every member found of the same rows, parts[members, rows, 2 + value_width]: out[rows,
  * value_width]. */
@@ -487,7 +497,17 @@ typedef struct oct_cuda_mla_expanded {
   size_t q_stride;
   void *out;
   size_t out_stride;
+  /* A long context in parts: latents and kv have n_keys rows, of positions first_key and on, at
+   * most `position` the first of them (0: all), and state[m, n_heads, 2 + value] float32 carries
+   * what parts came to from call to call, in any order: the first begins, the last ends and writes
+   * out. NULL: there is one part. */
+  uint32_t first_key, n_keys;
+  float *state;
+  bool begins, ends;
 } oct_cuda_mla_expanded;
+/* As oct_cuda_attention_paths(): HOPPER takes bf16 of 128 + 64 and 128. */
+uint32_t oct_cuda_mla_expanded_paths(const oct_cuda_queue *queue,
+                                     const oct_cuda_mla_expanded *call);
 int oct_cuda_mla_attend_expanded(const oct_cuda_queue *queue, const oct_cuda_mla_expanded *call);
 
 /* ---------------------------------------------------------------- gated norm of heads */

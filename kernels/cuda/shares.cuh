@@ -5,6 +5,7 @@
 #define OCT_KERNELS_CUDA_SHARES_CUH
 
 #include "kernels/cuda/decoder.cuh"
+#include "kernels/cuda/units.cuh"
 
 #define TILE 16 /* keys */
 #define UNIT OCT_ATTEND_UNIT
@@ -44,8 +45,9 @@ template <int D>
 OCT_DEVICE void
 put_element(const attend_args &a, uint32_t row, uint32_t head, uint32_t c, float x, float top,
             float sum) {
-  float factor = finish_softmax(top, sum, a.sinks, head) * value_scale(a, head / a.group);
-  ((bf16 *)a.out)[row * a.out_stride + (size_t)head * D + c] = from_float<bf16>(x * factor);
+  if (c == 0)
+    put_ends(a, row, head, top, sum);
+  put_elements<1>(a, row, head, c, {x * end_factor(a, head, top, sum)});
 }
 
 /* ---------------------------------------------------------------- parts of a context */
@@ -150,11 +152,9 @@ leave_whole(const attend_args &a, const float *room, uint32_t heads, uint32_t n,
 /* Padding tokens are as many as padding sequences in a batch of decodes. */
 OCT_DEVICE void
 clear_padding(const attend_args &a, uint32_t token, uint32_t head, uint32_t n) {
-  if (token >= a.batch.n_tokens || a.batch.token_seq[token] != OCT_CUDA_NONE)
-    return;
-  bf16 *out = (bf16 *)a.out + token * a.out_stride + (size_t)head * a.value_width;
-  for (uint32_t c = threadIdx.x; c < n * a.value_width; c += blockDim.x)
-    out[c] = from_float<bf16>(0);
+  if (token < a.batch.n_tokens && sees_nothing(a, token))
+    for (uint32_t i = 0; i < n; i++)
+      put_nothing(a, token, head + i);
 }
 
 /* ---------------------------------------------------------------- shares of all contexts */
@@ -162,74 +162,19 @@ clear_padding(const attend_args &a, uint32_t token, uint32_t head, uint32_t n) {
 /* Runs of UNIT keys that a sequence has. */
 OCT_DEVICE uint32_t
 units_of(const attend_args &a, uint32_t seq) {
-  if (a.batch.seq_first[seq] == a.batch.seq_first[seq + 1])
-    return 0;
-  uint32_t length = a.batch.seq_start[seq] + 1, from, base;
+  uint32_t length = decode_length(a, seq), from, base;
   seen_range(a, length, &from, &base);
   return (length - base + UNIT - 1) / UNIT;
 }
 
 /* All units, sequence by sequence and in each run of heads by run of heads, are shared out evenly
  * over the blocks. */
-struct share {
-  uint32_t begin, end;           /* of the units of all */
-  uint32_t seq, seq_begin, each; /* the sequence there, its first unit of one run of heads, and how
-                                    many it has */
-  uint32_t all, blocks;          /* blocks that have any: each has one at least */
-};
-
 OCT_DEVICE void
-find_share(const attend_args &a, uint32_t runs, share *s) {
-  __shared__ uint32_t sums[WARPS], found[3];
-  uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  uint32_t per = (a.n_seqs + 32 * WARPS - 1) / (32 * WARPS), first = threadIdx.x * per, mine = 0;
-  uint32_t last = min(a.n_seqs, first + per);
-  for (uint32_t i = first; i < last; i++)
-    mine += units_of(a, a.first_seq + i);
-  uint32_t until = mine;
-#pragma unroll
-  for (int d = 1; d < 32; d *= 2) {
-    uint32_t before = __shfl_up_sync(0xffffffffu, until, d);
-    until += lane >= d ? before : 0;
-  }
-  if (lane == 31)
-    sums[warp] = until;
-  __syncthreads();
-  uint32_t all = 0, before = until - mine;
-#pragma unroll
-  for (uint32_t w = 0; w < WARPS; w++) {
-    before += w < warp ? sums[w] : 0;
-    all += sums[w];
-  }
-  s->all = all * runs;
-  s->blocks = max(1u, min(s->all, gridDim.x));
-  s->begin = (uint32_t)((uint64_t)s->all * min(blockIdx.x, s->blocks) / s->blocks);
-  s->end = (uint32_t)((uint64_t)s->all * min(blockIdx.x + 1, s->blocks) / s->blocks);
-  uint32_t wanted = s->begin / runs;
-  if (before <= wanted && wanted < before + mine)
-    for (uint32_t i = first; i < last; i++) {
-      uint32_t n = units_of(a, a.first_seq + i);
-      if (wanted < before + n) {
-        found[0] = i;
-        found[1] = before;
-        found[2] = n;
-        break;
-      }
-      before += n;
-    }
-  __syncthreads();
-  s->seq = found[0];
-  s->seq_begin = found[1];
-  s->each = found[2];
-}
-
-/* The block whose share a unit is in. */
-OCT_DEVICE uint32_t
-owner_of(const share &s, uint32_t unit) {
-  uint32_t b = (uint32_t)((uint64_t)unit * s.blocks / s.all);
-  while ((uint64_t)s.all * (b + 1) / s.blocks <= unit)
-    b++;
-  return b;
+find_own_share(const attend_args &a, uint32_t runs, share *s) {
+  __shared__ uint32_t room[WARPS + 3];
+  find_share<WARPS>(
+      a.n_seqs, runs, blockIdx.x, gridDim.x,
+      [&](uint32_t i) { return units_of(a, a.first_seq + i); }, room, s);
 }
 
 /* A block has a place for a part that it begins with and one for a part that it ends with: the

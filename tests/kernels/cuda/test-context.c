@@ -6,12 +6,15 @@
 #include <string.h>
 
 #define PAGE    16
-#define MEMBERS 4 /* at most */
+#define MEMBERS 4    /* at most */
+#define LONGEST 2600 /* context */
 
 typedef struct context_case {
   oct_cuda_type type, cache;
   guint32 members, heads, lora, rope;
   gboolean values; /* keys of lora, and values; rope is 0 */
+  guint32 flags;
+  oct_cuda_attention_path path; /* PLAIN: without a workspace */
 } context_case;
 
 typedef struct members {
@@ -41,16 +44,28 @@ own_pool(const members *m, guint32 r) {
   return device_put(m->c->cache, own, run * n);
 }
 
+/* The kernel that a case is for. */
+static oct_cuda_attention_path
+path_of(const context_case *c, const oct_cuda_queue *queue) {
+  if (c->path != OCT_CUDA_ATTENTION_AUTO)
+    return c->path;
+  return c->values || queue->capability != 90 ? OCT_CUDA_ATTENTION_DECODE
+                                              : OCT_CUDA_ATTENTION_HOPPER;
+}
+
 static void
 attend_member(members *m, const oct_cuda_queue *queue, guint32 r, const void *q) {
   const context_case *c = m->c;
+  float scales[2] = {c->cache == OCT_CUDA_FP8 ? 0.75f : 1, c->cache == OCT_CUDA_FP8 ? 1.25f : 1};
+  float *d_scales = c->cache == OCT_CUDA_FP8 ? device_put(OCT_CUDA_F32, scales, 2) : NULL;
   guint32 *place = device_room(m->n * sizeof *place),
           *visible = device_room(m->n * sizeof *visible);
   m->out[r] = device_room(c->members * m->found * sizeof(float));
   device_check(
       oct_cuda_context_places(queue, &m->batch->batch, PAGE, c->members, r, place, visible));
-  const oct_cuda_context_attention call = {
+  oct_cuda_context_attention call = {
       .type = c->type,
+      .path = c->path,
       .n = (guint32)m->n,
       .members = c->members,
       .token_seq = m->batch->batch.token_seq,
@@ -62,13 +77,22 @@ attend_member(members *m, const oct_cuda_queue *queue, guint32 r, const void *q)
              .has_values = c->values,
              .page_tokens = PAGE,
              .n_heads = 1,
-             .width = m->width},
+             .width = m->width,
+             .k_scale = d_scales,
+             .v_scale = c->values && d_scales != NULL ? d_scales + 1 : NULL},
       .tables = m->pages->tables,
       .n_heads = c->heads,
       .value_width = c->lora,
       .scale = (float)(1 / sqrt(m->width)),
       .q = q,
       .out = m->out[r]};
+  if (c->path != OCT_CUDA_ATTENTION_PLAIN) {
+    call.max_visible = LONGEST;
+    call.workspace_bytes = oct_cuda_context_workspace(queue, &call);
+    call.workspace = device_zeros(call.workspace_bytes + 16);
+  }
+  g_assert_cmphex(oct_cuda_context_paths(queue, &call), ==, 1u << path_of(c, queue));
+  device_check(oct_cuda_context_attend(queue, &call));
   device_check(oct_cuda_context_attend(queue, &call));
   m->place[r] = g_new(guint32, m->n);
   device_read(m->place[r], place, m->n * sizeof *place);
@@ -119,7 +143,9 @@ check_member(const members *m, const oct_cuda_queue *queue, guint32 g) {
   const context_case *c = m->c;
   gsize n = m->n * c->heads * c->lora, rows = (gsize)c->heads * m->width;
   float *parts = device_room(c->members * m->found * sizeof(float));
-  g_autofree float *want = g_new0(float, n), *scratch = g_new(float, c->heads * 1000 + 4096 * 9);
+  g_autofree float *want = g_new0(float, n),
+                   *scratch =
+                       g_new(float, c->heads *(LONGEST + 1) + (gsize)PAGE * MEMBERS * m->width * 2);
   void *out = device_room_of(c->type, n);
   for (guint32 r = 0; r < c->members; r++)
     g_assert_cmpint(cudaMemcpy(parts + r * m->found, m->out[r] + g * m->found,
@@ -135,8 +161,9 @@ check_member(const members *m, const oct_cuda_queue *queue, guint32 g) {
 
 static void
 check(const context_case *c) {
-  static const device_seq seqs[] = {{1, 200}, {70, 0}, {3, 95}, {1, 0}, {1, 31}, {1, 32}};
-  const oct_cuda_queue *queue = device_queue(0);
+  static const device_seq seqs[] = {{1, 200}, {40, 0}, {3, 95},  {1, 0},
+                                    {1, 31},  {1, 32}, {2, 2590}};
+  const oct_cuda_queue *queue = device_queue(c->flags);
   g_autoptr(device_batch) b = device_batch_new(queue, seqs, G_N_ELEMENTS(seqs), 1, 1);
   g_autoptr(device_pages) pages = device_pages_new(b, PAGE * c->members);
   members m = {.c = c, .batch = b, .pages = pages, .width = c->lora + c->rope};
@@ -150,6 +177,10 @@ check(const context_case *c) {
   void *q = device_put(c->type, m.q, queries);
   for (guint32 r = 0; r < c->members; r++)
     attend_member(&m, queue, r, q);
+  for (gsize i = 0; i < pool && c->cache == OCT_CUDA_FP8; i++) {
+    gsize run = (gsize)PAGE * c->members * m.width;
+    m.host[i] *= c->values && i / run % 2 == 1 ? 1.25f : 0.75f;
+  }
   check_places(&m);
   for (guint32 g = 0; g < c->members; g++)
     check_member(&m, queue, g);
@@ -161,12 +192,23 @@ check(const context_case *c) {
 
 static void
 test_context(void) {
-  static const context_case cases[] = {{OCT_CUDA_F32, OCT_CUDA_F32, 2, 3, 32, 16, FALSE},
-                                       {OCT_CUDA_F32, OCT_CUDA_BF16, 4, 2, 24, 8, FALSE},
-                                       {OCT_CUDA_BF16, OCT_CUDA_BF16, 2, 8, 512, 64, FALSE},
-                                       {OCT_CUDA_BF16, OCT_CUDA_FP8, 3, 5, 512, 64, FALSE},
-                                       {OCT_CUDA_F32, OCT_CUDA_F32, 2, 4, 128, 0, TRUE},
-                                       {OCT_CUDA_BF16, OCT_CUDA_BF16, 4, 2, 128, 0, TRUE}};
+  static const context_case cases[] = {
+      {OCT_CUDA_F32, OCT_CUDA_F32, 2, 3, 32, 16, FALSE, 0, OCT_CUDA_ATTENTION_PLAIN},
+      {OCT_CUDA_F32, OCT_CUDA_BF16, 4, 2, 24, 8, FALSE, 0, OCT_CUDA_ATTENTION_PLAIN},
+      {OCT_CUDA_BF16, OCT_CUDA_BF16, 2, 8, 512, 64, FALSE, 0, OCT_CUDA_ATTENTION_PLAIN},
+      {OCT_CUDA_F32, OCT_CUDA_F32, 2, 4, 128, 0, TRUE, 0, OCT_CUDA_ATTENTION_PLAIN},
+      {OCT_CUDA_BF16, OCT_CUDA_BF16, 2, 8, 512, 64, FALSE, 0, OCT_CUDA_ATTENTION_AUTO},
+      {OCT_CUDA_BF16, OCT_CUDA_FP8, 3, 5, 512, 64, FALSE, OCT_CUDA_OVERLAP,
+       OCT_CUDA_ATTENTION_AUTO},
+      {OCT_CUDA_BF16, OCT_CUDA_BF16, 4, 12, 512, 64, FALSE, OCT_CUDA_FIXED_ORDER,
+       OCT_CUDA_ATTENTION_AUTO},
+      {OCT_CUDA_BF16, OCT_CUDA_FP8, 4, 12, 512, 64, FALSE, 0, OCT_CUDA_ATTENTION_DECODE},
+      {OCT_CUDA_BF16, OCT_CUDA_BF16, 2, 5, 512, 64, FALSE, OCT_CUDA_FIXED_ORDER,
+       OCT_CUDA_ATTENTION_DECODE},
+      {OCT_CUDA_BF16, OCT_CUDA_BF16, 4, 2, 128, 0, TRUE, 0, OCT_CUDA_ATTENTION_AUTO},
+      {OCT_CUDA_BF16, OCT_CUDA_FP8, 2, 8, 128, 0, TRUE, OCT_CUDA_OVERLAP, OCT_CUDA_ATTENTION_AUTO},
+      {OCT_CUDA_BF16, OCT_CUDA_BF16, 3, 6, 64, 0, TRUE, OCT_CUDA_FIXED_ORDER,
+       OCT_CUDA_ATTENTION_AUTO}};
   for (guint i = 0; i < G_N_ELEMENTS(cases); i++) {
     if (device_queue(0) == NULL)
       return;

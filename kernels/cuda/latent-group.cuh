@@ -1,0 +1,658 @@
+/* What four warps do with tiles of latents in latent-hopper.cu: scores, weights, sums. */
+#ifndef OCT_KERNELS_CUDA_LATENT_GROUP_CUH
+#define OCT_KERNELS_CUDA_LATENT_GROUP_CUH
+
+#include "kernels/cuda/latent.cuh"
+#include "kernels/cuda/wgmma.cuh"
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+/* Whether any of `threads` threads that name the barrier says so. */
+OCT_DEVICE bool
+vote(uint32_t name, uint32_t threads, bool x) {
+  uint32_t any;
+  asm volatile("{\n"
+               ".reg .pred p, q;\n"
+               "setp.ne.u32 p, %1, 0;\n"
+               "bar.red.or.pred q, %2, %3, p;\n"
+               "selp.u32 %0, 1, 0, q;\n"
+               "}\n"
+               : "=r"(any)
+               : "r"((uint32_t)x), "r"(name), "r"(threads)
+               : "memory");
+  return any != 0;
+}
+
+/* Stores 8 x 8 matrices of 16 bits transposed; lane i gives where column i % 8 of matrix i / 8
+ * goes. */
+OCT_DEVICE void
+store_transposed(uint32_t to, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
+               "r"(r0), "r"(r1), "r"(r2), "r"(r3)
+               : "memory");
+}
+
+/* A group of four warps. A thread has of matrices' rows 16 warp + g and + 8 (keys, or dimensions)
+ * the columns 8 j + 2t and the next (queries), as d[4 j], d[4 j + 1] and d[4 j + 2], d[4 j + 3]. */
+template <typename C, int N> struct latent_group_of_warps {
+  typedef shape<C, N> S;
+  typedef __half H;
+  static constexpr int TILES = S::TILES;
+
+  float acc[TILES][N / 2], scores[N / 2], sum[N / 4]; /* sum: of weights of the thread's keys */
+  ring<S> r;
+  unsigned char *shared;
+  uint32_t group, warp, lane, origin; /* origin: of shared memory */
+  uint32_t used; /* tiles of the block that had either weights, modulo 2: a bit each */
+
+  __device__ uint32_t address(uint32_t at) const {
+    return origin + at;
+  }
+  __device__ float *small(uint32_t at) const {
+    return (float *)(shared + S::SMALL_AT) + at;
+  }
+  /* [4 warps, N] of the group, at the end of a work. */
+  __device__ float *sums() const {
+    return small(group * 4 * N);
+  }
+  /* [4 warps, N] where weights go next. */
+  __device__ float *maxima(uint32_t which) const {
+    return (float *)(shared + S::WEIGHTS_AT + which * S::WEIGHTS);
+  }
+  __device__ float *bases() const {
+    return small((8 + (S::SHARED_SUMS ? 0 : group)) * N);
+  }
+  /* What of earlier sums is kept when weights are added. */
+  __device__ float *keeps(uint32_t which) const {
+    return small((10 + which) * N);
+  }
+  __device__ uint32_t *limits() const {
+    return (uint32_t *)small(12 * N);
+  }
+  __device__ uint32_t *raised(uint32_t which) const {
+    return (uint32_t *)small(13 * N + which);
+  }
+  __device__ void meet_group() const {
+    named_barrier(GROUP + group, 128);
+  }
+  __device__ void give_back(int run) const {
+    uint32_t at, parity;
+    r.find(S::place_of_run(run), &at, &parity);
+    __syncwarp();
+    if (lane == 0)
+      barrier_arrive(r.free(at));
+  }
+
+  /* ---- queries */
+
+  /* The run's rows to shared memory. Of fp8, four neighbours of a key come as one word, and 16
+   * dimensions are in the order that follows. */
+  __device__ void load_queries(const latent_args &h, const latent_item &w) {
+    constexpr uint32_t EACH = LATENT_WIDTH / 16, ALL = N * EACH, AHEAD = 3;
+    uint32_t n_rows = rows_of(h, w.group) - w.run * N;
+    if (threadIdx.x < N) {
+      uint32_t token = (w.run * N + min(threadIdx.x, n_rows - 1)) / h.a.n_heads;
+      limits()[threadIdx.x] = w.group.length - (w.group.n_tokens - 1 - token);
+    }
+    for (uint32_t first = threadIdx.x; first < ALL; first += AHEAD * CONSUMERS) {
+      uint4 v[AHEAD][2];
+#pragma unroll
+      for (uint32_t k = 0; k < AHEAD; k++) {
+        uint32_t i = first + k * CONSUMERS, row = i / EACH;
+        v[k][0] = v[k][1] = make_uint4(0, 0, 0, 0);
+        if (i < ALL && row < n_rows) {
+          latent_row of = find_row(h, w.group, w.run * N + row);
+          const uint4 *from = (const uint4 *)(query_row(h.a, of.token, of.head) + 16 * (i % EACH));
+          v[k][0] = from[0];
+          v[k][1] = from[1];
+        }
+      }
+#pragma unroll
+      for (uint32_t k = 0; k < AHEAD; k++)
+        if (first + k * CONSUMERS < ALL)
+          store_query(first + k * CONSUMERS, v[k]);
+    }
+    fence_async();
+    named_barrier(EVERYBODY, CONSUMERS);
+  }
+
+  /* 16 dimensions of a row. */
+  __device__ void store_query(uint32_t i, const uint4 (&v)[2]) const {
+    uint32_t row = i / (LATENT_WIDTH / 16), c = i % (LATENT_WIDTH / 16), words[8];
+    const uint32_t raw[8] = {v[0].x, v[0].y, v[0].z, v[0].w, v[1].x, v[1].y, v[1].z, v[1].w};
+#pragma unroll
+    for (int k = 0; k < 8; k++)
+      words[k] = S::COPIES ? raw[k] : half_pair(raw[k < 4 ? 2 * k : 2 * (k - 4) + 1]);
+    uint32_t to = address(c / 4 * (N * 128) + row * 128);
+#pragma unroll
+    for (uint32_t k = 0; k < 2; k++)
+      asm volatile(
+          "st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to + 16 * ((2 * (c % 4) + k) ^ row % 8)),
+          "r"(words[4 * k]), "r"(words[4 * k + 1]), "r"(words[4 * k + 2]), "r"(words[4 * k + 3])
+          : "memory");
+  }
+
+  static __device__ uint32_t half_pair(uint32_t x) {
+    __nv_bfloat162 v = *reinterpret_cast<__nv_bfloat162 *>(&x);
+    return pack<H>(to_float(v.x), to_float(v.y));
+  }
+
+  /* Inputs [16 k, 16 k + 16). */
+  __device__ uint64_t query_matrix(int k) const {
+    return swizzled_matrix(address(k / 4 * (N * 128) + k % 4 * 32), 16);
+  }
+
+  /* ---- scores */
+
+  __device__ void score() {
+    if constexpr (S::COPIES)
+      score_copies();
+    else
+      score_codes();
+    wgmma_wait<0>();
+    keep_behind(scores);
+  }
+
+  __device__ void score_copies() {
+#pragma unroll
+    for (int j = 0; j < S::RUNS; j++) {
+      uint32_t at, parity;
+      r.find(j, &at, &parity);
+      barrier_wait(r.full(at), parity);
+      wgmma_begin();
+      uint32_t keys = r.room + at * RUN_BYTES;
+#pragma unroll
+      for (int k = 0; k < 4; k++)
+        wgmma<N>::rows(scores, swizzled_matrix(keys + 32 * k, 16),
+                       query_matrix(4 * S::run_at(j) + k), j + k > 0);
+    }
+    wgmma_commit();
+  }
+
+  /* Four matrices of 8 words of 16 bits by 8 keys to operands of two steps. */
+  static __device__ void widen_keys(const uint32_t (&raw)[4], uint32_t (&a)[2][4]) {
+#pragma unroll
+    for (int s = 0; s < 2; s++) {
+      a[s][0] = halves_of((uint16_t)raw[2 * s]);
+      a[s][1] = halves_of((uint16_t)raw[2 * s + 1]);
+      a[s][2] = halves_of((uint16_t)(raw[2 * s] >> 16));
+      a[s][3] = halves_of((uint16_t)(raw[2 * s + 1] >> 16));
+    }
+  }
+
+  /* Group g of a tile's keys: 64 dimensions, as two times four matrices. The last run has one. */
+  __device__ void load_keys(int g, uint32_t (&raw)[2][4]) const {
+    int run = g == 0 ? S::RUNS - 1 : S::run_at(1 + (g - 1) / 2), half = g == 0 ? 0 : (g - 1) % 2;
+    uint32_t at, parity, row = 16 * warp + lane % 16;
+    r.find(S::place_of_run(run), &at, &parity);
+    if (half == 0)
+      barrier_wait(r.full(at), parity);
+#pragma unroll
+    for (int p = 0; p < 2; p++)
+      load_matrices(raw[p], r.room + at * RUN_BYTES + row * 128 +
+                                16 * ((4 * half + 2 * p + lane / 16) ^ row % 8));
+  }
+
+  /* A group is on its way from shared memory while the one before becomes operands, and the one
+   * before that is multiplied. */
+  __device__ void score_codes() {
+    constexpr int GROUPS = 2 * S::RUNS - 1;
+    uint32_t raw[2][2][4], a[2][2][2][4];
+    load_keys(0, raw[0]);
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++) {
+      int first = g == 0 ? 8 * (S::RUNS - 1) : 8 * S::run_at(1 + (g - 1) / 2) + (g - 1) % 2 * 4;
+      if (g + 1 < GROUPS)
+        load_keys(g + 1, raw[(g + 1) % 2]);
+#pragma unroll
+      for (int p = 0; p < 2; p++)
+        widen_keys(raw[g % 2][p], a[g % 2][p]);
+      wgmma_begin();
+#pragma unroll
+      for (int p = 0; p < 4; p++)
+        wgmma<N>::half_rows(scores, a[g % 2][p / 2][p % 2], query_matrix(first + p), g + p > 0);
+      wgmma_commit();
+      wgmma_wait<1>(); /* the operands of the group before are free */
+    }
+  }
+
+  /* ---- weights */
+
+  __device__ void mask(uint32_t first) {
+#pragma unroll
+    for (int i = 0; i < N / 2; i++)
+      if (first + 16 * warp + lane / 4 + i % 4 / 2 * 8 >= limits()[column_of(i / 4 * 2 + i % 2)])
+        scores[i] = -INFINITY;
+  }
+
+  /* The thread's column number c. */
+  __device__ uint32_t column_of(int c) const {
+    return c / 2 * 8 + lane % 4 * 2 + c % 2;
+  }
+
+  /* What the group has of sums of weights, when bases were raised. */
+  __device__ void rescale_weights(uint32_t which) {
+#pragma unroll
+    for (int c = 0; c < N / 4; c++)
+      sum[c] *= keeps(which)[column_of(c)];
+  }
+
+  /* The base of columns whose largest score stands too far above it. */
+  __device__ void raise_bases(uint32_t which) {
+#pragma unroll
+    for (int c = 0; c < N / 4; c++) {
+      int i = c / 2 * 4 + c % 2;
+      float best = fmaxf(scores[i], scores[i + 2]);
+#pragma unroll
+      for (int d = 4; d < 32; d *= 2)
+        best = fmaxf(best, __shfl_xor_sync(0xffffffffu, best, d));
+      if (lane / 4 == 0)
+        maxima(which)[warp * N + column_of(c)] = best;
+    }
+    meet_group();
+    uint32_t column = threadIdx.x % 128;
+    if (column < N) {
+      const float *all = maxima(which) + column;
+      float best = fmaxf(fmaxf(all[0], all[N]), fmaxf(all[2 * N], all[3 * N]));
+      float base = bases()[column], keep = 1;
+      if (best > base + ABOVE) {
+        keep = power2(base - (best - LIFT));
+        bases()[column] = best - LIFT;
+      }
+      keeps(which)[column] = keep;
+    }
+    meet_group();
+    rescale_weights(which);
+  }
+
+  /* Bases that do for the scores, which become times scale; true: some were raised. */
+  __device__ bool choose_bases(float scale, uint32_t which) {
+    bool above = false;
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) {
+      scores[i] *= scale;
+      above |= scores[i] > bases()[column_of(i / 4 * 2 + i % 2)] + ABOVE;
+    }
+    bool any = vote(VOTES + group, 128, above);
+    if (any)
+      raise_bases(which);
+    return any;
+  }
+
+  __device__ void load_bases(float (&base)[N / 4]) const {
+#pragma unroll
+    for (int c = 0; c < N / 4; c += 2) {
+      float2 v = *(const float2 *)(bases() + column_of(c));
+      base[c] = v.x == -INFINITY ? 0 : v.x;
+      base[c + 1] = v.y == -INFINITY ? 0 : v.y;
+    }
+  }
+
+  /* Scores to weights in shared memory. */
+  __device__ void weigh(const float (&base)[N / 4], uint32_t which) {
+    uint32_t words[N / 4];
+#pragma unroll
+    for (int j = 0; j < N / 8; j++) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        scores[4 * j + i] = power2(scores[4 * j + i] - base[2 * j + i % 2]);
+        sum[2 * j + i % 2] += scores[4 * j + i];
+      }
+      words[2 * j] = pack_weights(scores[4 * j], scores[4 * j + 1]);
+      words[2 * j + 1] = pack_weights(scores[4 * j + 2], scores[4 * j + 3]);
+    }
+    store_weights(words, which);
+  }
+
+  static __device__ uint32_t pack_weights(float x, float y) {
+    return S::COPIES ? pack<bf16>(x, y) : pack<H>(x, y);
+  }
+
+  /* To rows of 64 keys, one for each column. */
+  __device__ void store_weights(const uint32_t (&words)[N / 4], uint32_t which) {
+    uint32_t column = lane / 16 * 8 + lane % 8, chunk = 2 * warp + lane / 8 % 2;
+    uint32_t to =
+        address(S::WEIGHTS_AT + which * S::WEIGHTS) + column * 128 + 16 * (chunk ^ lane % 8);
+#pragma unroll
+    for (int j = 0; j < N / 8; j += 2)
+      store_transposed(to + j * 1024, words[2 * j], words[2 * j + 1], words[2 * j + 2],
+                       words[2 * j + 3]);
+  }
+
+  /* Values behind the context's end may be anything, and zero times anything may be no number. */
+  __device__ void clear_keys(uint32_t n) {
+    for (uint32_t i = threadIdx.x % 128; i < (KEYS - n) * 8 * (S::RUNS - 1); i += 128) {
+      uint32_t at, parity;
+      r.find(1 + i % (S::RUNS - 1), &at, &parity);
+      asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(
+                       r.room + at * RUN_BYTES + (n + i / (S::RUNS - 1) / 8) * 128 +
+                       i / (S::RUNS - 1) % 8 * 16),
+                   "r"(0)
+                   : "memory");
+    }
+  }
+
+  /* ---- sums */
+
+  __device__ void rescale(uint32_t which) {
+    const float *keep = keeps(which) + lane % 4 * 2;
+#pragma unroll
+    for (int j = 0; j < N / 8; j++) {
+      float2 k = *(const float2 *)(keep + 8 * j);
+#pragma unroll
+      for (int m = 0; m < TILES; m++) {
+        acc[m][4 * j] *= k.x;
+        acc[m][4 * j + 1] *= k.y;
+        acc[m][4 * j + 2] *= k.x;
+        acc[m][4 * j + 3] *= k.y;
+      }
+    }
+  }
+
+  /* Weights of keys [16 k, 16 k + 16). */
+  __device__ uint64_t weight_matrix(int k, uint32_t which) const {
+    return swizzled_matrix(address(S::WEIGHTS_AT + which * S::WEIGHTS + 32 * k), 16);
+  }
+
+  __device__ void add_copies(int first_run, uint32_t which) {
+#pragma unroll
+    for (int m = 0; m < TILES; m++) {
+      uint32_t at, parity;
+      r.find(S::place_of_run(first_run + m), &at, &parity);
+      wgmma_begin();
+#pragma unroll
+      for (int k = 0; k < KEYS / 16; k++)
+        wgmma<N>::columns(acc[m], swizzled_matrix(r.room + at * RUN_BYTES + k * 2048, 16),
+                          weight_matrix(k, which), 1);
+      wgmma_commit();
+      if (m > 0) {
+        wgmma_wait<1>();
+        give_back(first_run + m - 1);
+      }
+    }
+    wgmma_wait<0>();
+    give_back(first_run + TILES - 1);
+#pragma unroll
+    for (int m = 0; m < TILES; m++)
+      keep_behind(acc[m]);
+  }
+
+  /* Two dimensions of eight keys as a word of each of two dimensions of two keys. */
+  static __device__ void widen_values(const uint32_t (&raw)[4], uint32_t (&a)[2][4]) {
+#pragma unroll
+    for (int s = 0; s < 2; s++)
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        a[s][2 * i] = halves_of((uint16_t)__byte_perm(raw[2 * s + i], 0, 0x4420));
+        a[s][2 * i + 1] = halves_of((uint16_t)__byte_perm(raw[2 * s + i], 0, 0x4431));
+      }
+  }
+
+  /* 64 dimensions of values: two times 32 keys. */
+  __device__ void load_values(int first_run, int m, uint32_t (&raw)[2][4]) const {
+    uint32_t at, parity;
+    r.find(S::place_of_run(first_run + m / 2), &at, &parity);
+#pragma unroll
+    for (int k = 0; k < KEYS / 32; k++)
+      load_transposed(raw[k], r.room + at * RUN_BYTES + (32 * k + lane) * 128 +
+                                  16 * ((m % 2 * 4 + warp) ^ lane % 8));
+  }
+
+  __device__ void add_codes(int first_run, uint32_t which) {
+    uint32_t raw[2][2][4], a[2][2][2][4];
+    load_values(first_run, 0, raw[0]);
+#pragma unroll
+    for (int m = 0; m < TILES; m++) {
+      if (m + 1 < TILES)
+        load_values(first_run, m + 1, raw[(m + 1) % 2]);
+#pragma unroll
+      for (int k = 0; k < KEYS / 32; k++)
+        widen_values(raw[m % 2][k], a[m % 2][k]);
+      wgmma_begin();
+#pragma unroll
+      for (int k = 0; k < KEYS / 16; k++)
+        wgmma<N>::half_rows(acc[m], a[m % 2][k / 2][k % 2], weight_matrix(k, which), 1);
+      wgmma_commit();
+      wgmma_wait<1>();
+      if (m % 2 == 1)
+        give_back(first_run + m / 2);
+    }
+    wgmma_wait<0>();
+#pragma unroll
+    for (int m = 0; m < TILES; m++)
+      keep_behind(acc[m]);
+  }
+
+  __device__ void add_values(uint32_t which) {
+    int first_run = S::SHARED_SUMS ? (int)group * S::HALF : 0;
+    if constexpr (S::COPIES)
+      add_copies(first_run, which);
+    else
+      add_codes(first_run, which);
+  }
+
+  /* ---- tiles, and the end of a work */
+
+  /* Addresses are made where they are needed: registers do not do for all. */
+  __device__ void forget_addresses() {
+    asm volatile("" : "+r"(origin), "+r"(r.room), "+r"(r.barriers));
+  }
+
+  /* A tile of the group's own, from its first key on. */
+  __device__ void take_tile(uint32_t first, uint32_t low, uint32_t length, float scale) {
+    float base[N / 4];
+    forget_addresses();
+    score();
+    give_back(S::RUNS - 1);
+    if (first + KEYS > low)
+      mask(first);
+    bool any = choose_bases(scale, group);
+    load_bases(base);
+    weigh(base, group);
+    if (first + KEYS > length)
+      clear_keys(length - first);
+    fence_async();
+    meet_group();
+    if (any)
+      rescale(group);
+    add_values(group);
+  }
+
+  __device__ void arrive(uint32_t barrier) const {
+    __syncwarp();
+    if (lane == 0)
+      barrier_arrive(barrier);
+  }
+
+  /* Weights of a tile that both groups add up; the groups make those of tiles in turn, and know the
+   * bases of the one before. */
+  __device__ void make_weights(uint32_t first, uint32_t low, uint32_t length, float scale,
+                               bool begins) {
+    float base[N / 4];
+    uint32_t which = group, other = 1 - which;
+    forget_addresses();
+    barrier_wait(r.weights_free(which), (used >> which & 1) ^ 1);
+    score();
+    give_back(S::RUNS - 1);
+    if (!begins) {
+      barrier_wait(r.bases_known(other), (used >> other & 1) ^ 1 ^ which);
+      if (*raised(other))
+        rescale_weights(other);
+    }
+    if (first + KEYS > low)
+      mask(first);
+    bool any = choose_bases(scale, which);
+    if (threadIdx.x % 128 == 0)
+      *raised(which) = any;
+    load_bases(base);
+    arrive(r.bases_known(which));
+    weigh(base, which);
+    if (first + KEYS > length)
+      clear_keys(length - first);
+    fence_async();
+    arrive(r.weights_full(which));
+  }
+
+  __device__ void use_weights(uint32_t which) {
+    forget_addresses();
+    barrier_wait(r.weights_full(which), used >> which & 1);
+    if (*raised(which))
+      rescale(which);
+    add_values(which);
+    arrive(r.weights_free(which));
+    used ^= 1u << which;
+  }
+
+  /* The units of a work. */
+  __device__ void take_tiles(const latent_item &w, uint32_t low, float scale) {
+    if constexpr (S::SHARED_SUMS)
+      take_together(w, low, scale);
+    else
+      for (uint32_t unit = w.begin; unit < w.end; unit++) {
+        if ((unit - w.begin) % 2 == group)
+          take_tile(unit * KEYS, low, w.length, scale);
+        r.skip();
+      }
+  }
+
+  /* Tiles by twos: a group makes the weights of one, and adds up half of both. */
+  __device__ void take_together(const latent_item &w, uint32_t low, float scale) {
+    uint32_t length = w.length;
+    for (uint32_t unit = w.begin; unit < w.end; unit += 2) {
+      ring<S> here = r;
+      bool both = unit + 1 < w.end;
+      if (group == 1)
+        r.skip();
+      if (group == 0 || both)
+        make_weights((unit + group) * KEYS, low, length, scale, unit + group == w.begin);
+      r.place = here.place;
+      r.phase = here.phase;
+      use_weights(0);
+      r.skip();
+      if (both) {
+        use_weights(1);
+        r.skip();
+      }
+    }
+    uint32_t last = (w.end - w.begin + 1) % 2;
+    if (group != last && *raised(last))
+      rescale_weights(last);
+  }
+
+  __device__ void open_bases() {
+    if (threadIdx.x % 128 < N)
+      bases()[threadIdx.x % 128] = -INFINITY;
+  }
+
+  __device__ void open_sums() {
+#pragma unroll
+    for (int m = 0; m < TILES; m++)
+#pragma unroll
+      for (int i = 0; i < N / 2; i++)
+        acc[m][i] = 0;
+#pragma unroll
+    for (int c = 0; c < N / 4; c++)
+      sum[c] = 0;
+  }
+
+  /* The groups' ends together, by a thread of each column; what its sums are multiplied by. */
+  __device__ void end_columns(const latent_args &h, const latent_item &w) {
+#pragma unroll
+    for (int c = 0; c < N / 4; c++) {
+#pragma unroll
+      for (int d = 4; d < 32; d *= 2)
+        sum[c] += __shfl_xor_sync(0xffffffffu, sum[c], d);
+      if (lane / 4 == 0)
+        sums()[warp * N + column_of(c)] = sum[c];
+    }
+    named_barrier(EVERYBODY, CONSUMERS);
+    uint32_t i = threadIdx.x, r = w.run * N + i;
+    if (i < N) {
+      float factors[2] = {1, 1}, total = 0, *base = small(8 * N);
+      float top = S::SHARED_SUMS ? base[i] : fmaxf(base[i], base[N + i]);
+#pragma unroll
+      for (int k = 0; k < 2; k++) {
+        const float *of = small(k * 4 * N + i);
+        if (!S::SHARED_SUMS)
+          factors[k] = base[k * N + i] > -INFINITY ? power2(base[k * N + i] - top) : 0;
+        total += factors[k] * (of[0] + of[N] + of[2 * N] + of[3 * N]);
+      }
+      float finish = 1;
+      if (r < rows_of(h, w.group)) {
+        latent_row of = find_row(h, w.group, r);
+        if (w.place == LATENT_WHOLE) {
+          finish = end_factor(h.a, of.head, top, total);
+          put_ends(h.a, of.token, of.head, top, total);
+        } else {
+          float *ends = latent_part(h, N, w.place) + N * LATENT_LORA + 2 * i;
+          ends[0] = top;
+          ends[1] = total;
+        }
+      }
+      keeps(0)[i] = factors[0] * finish;
+      keeps(1)[i] = factors[1] * finish;
+    }
+    named_barrier(EVERYBODY, CONSUMERS);
+    rescale(group);
+  }
+
+  /* The other group's half of what a group of its own has, by way of the queries' room. */
+  template <int FIRST> __device__ void exchange(bool gives) {
+    float *room = (float *)shared + threadIdx.x % 128;
+    if (gives)
+#pragma unroll
+      for (int i = 0; i < 4 * (N / 2); i++)
+        room[128 * i] = acc[FIRST + i / (N / 2)][i % (N / 2)];
+    named_barrier(EVERYBODY, CONSUMERS);
+    if (!gives)
+#pragma unroll
+      for (int i = 0; i < 4 * (N / 2); i++)
+        acc[FIRST + i / (N / 2)][i % (N / 2)] += room[128 * i];
+    named_barrier(EVERYBODY, CONSUMERS);
+  }
+
+  /* Tiles [FIRST, FIRST + 4) of the sums to memory: dimensions from 256 group on. */
+  template <int FIRST> __device__ void store(const latent_args &h, const latent_item &w) const {
+    uint32_t n_rows = rows_of(h, w.group) - w.run * N, g = lane / 4;
+    float *part = w.place != LATENT_WHOLE ? latent_part(h, N, w.place) : NULL;
+#pragma unroll
+    for (int c = 0; c < N / 4; c++) {
+      uint32_t column = column_of(c);
+      if (column >= n_rows)
+        continue;
+      latent_row of = find_row(h, w.group, w.run * N + column);
+#pragma unroll
+      for (int m = 0; m < 4; m++) {
+        uint32_t dim = 256 * group + 64 * m + 16 * warp + (S::COPIES ? g : 2 * g);
+        int at = c / 2 * 4 + c % 2;
+        const float x[2] = {acc[FIRST + m][at], acc[FIRST + m][at + 2]};
+        if (part != NULL) {
+          part[column * LATENT_LORA + dim] = x[0];
+          part[column * LATENT_LORA + dim + (S::COPIES ? 8 : 1)] = x[1];
+        } else if constexpr (S::COPIES) {
+          put_elements<1>(h.a, of.token, of.head, dim, {x[0]});
+          put_elements<1>(h.a, of.token, of.head, dim + 8, {x[1]});
+        } else {
+          put_elements<2>(h.a, of.token, of.head, dim, x);
+        }
+      }
+    }
+  }
+
+  __device__ void close_work(const latent_args &h, const latent_item &w) {
+    end_columns(h, w);
+    if constexpr (!S::SHARED_SUMS) {
+      exchange<0>(group == 1);
+      exchange<4>(group == 0);
+      if (group == 0)
+        store<0>(h, w);
+      else
+        store<4>(h, w);
+    } else {
+      store<0>(h, w);
+    }
+  }
+};
+
+#endif
+#endif

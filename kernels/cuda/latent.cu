@@ -1,0 +1,261 @@
+/* Which latent attention kernel serves a batch, how the work is dealt out, and the workspace. */
+#include "kernels/cuda/latent.cuh"
+
+/* Sequences of at most so many tokens share contexts out; longer ones are prompts. */
+#define VERIFY_MAX 16
+/* Keys of a split at least, for the kernel of other machines than Hopper's. */
+#define SPLIT_KEYS    64
+#define BLOCK_KEYS    128
+#define SHORT_CONTEXT 2048
+#define SHORT_SEQS    32
+/* Units of a share at least. */
+#define SHARE_UNITS 2
+
+static attend_args
+make_args(const oct_cuda_mla *c) {
+  attend_args a = {};
+  a.batch = *c->batch;
+  a.kv = c->kv;
+  a.kv.has_values = false;
+  a.tables = c->tables;
+  a.n_heads = a.group = a.own_heads = c->n_heads;
+  a.scale = c->scale;
+  a.q = c->q;
+  a.out = c->out;
+  a.q_stride = (size_t)c->n_heads * c->kv.width;
+  a.out_stride = (size_t)c->n_heads * c->lora;
+  a.value_width = c->lora;
+  a.n_seqs = c->batch->n_seqs;
+  a.n_splits = 1;
+  return a;
+}
+
+/* ---------------------------------------------------------------- Hopper's */
+
+/* A launch: N rows at a time by so many blocks. */
+struct latent_launch {
+  latent_args args; /* no groups: none */
+  uint32_t n, blocks;
+};
+
+static bool
+can_hopper(const oct_cuda_queue *queue, const attend_args &a, oct_cuda_type type) {
+  return queue->capability == 90 && type == OCT_CUDA_BF16 && a.kv.type != OCT_CUDA_F32 &&
+         a.kv.width == LATENT_WIDTH && a.value_width == LATENT_LORA && a.kv.page_tokens >= 8 &&
+         (uintptr_t)a.kv.base % 16 == 0 && a.kv.page_bytes % 16 == 0 &&
+         (a.kv.type == OCT_CUDA_FP8 || a.kv.k_scale == NULL);
+}
+
+/* Rows at a time: as few runs as there can be, of equal length. */
+static uint32_t
+rows_at_a_time(uint32_t rows) {
+  uint32_t each = ceil_div(rows, ceil_div(rows, LATENT_ROWS));
+  return each <= 16 ? 16 : each <= 32 ? 32 : each <= 48 ? 48 : LATENT_ROWS;
+}
+
+/* Groups [first, first + n) of `rows` rows at most, none of which sees more than `context` keys. */
+static latent_launch
+share_out(const oct_cuda_queue *queue, const latent_args &base, uint32_t first, uint32_t n,
+          uint32_t rows, uint32_t context) {
+  latent_launch l = {base, rows_at_a_time(rows), 0};
+  latent_args *h = &l.args;
+  h->a.first_seq = first;
+  h->a.n_seqs = n;
+  h->rows = rows;
+  h->runs = ceil_div(rows, l.n);
+  if ((queue->flags & OCT_CUDA_FIXED_ORDER) != 0) {
+    h->deal = LATENT_CHUNKS;
+    oct_attend_fix_splits(context, &h->a);
+    l.blocks = n * h->runs * h->a.n_splits;
+    return l;
+  }
+  h->deal = LATENT_SHARES;
+  uint32_t most = queue->sm_count > h->runs ? queue->sm_count / h->runs : 1;
+  uint64_t units = (uint64_t)n * ceil_div(context, LATENT_KEYS), shares = units / SHARE_UNITS;
+  h->a.n_shares = shares < 1 ? 1 : shares < most ? (uint32_t)shares : most;
+  l.blocks = h->a.n_shares * h->runs;
+  return l;
+}
+
+/* Sequences [first, first + n) with prompts, a run after the other. */
+static latent_launch
+share_prompts(const oct_cuda_queue *queue, const latent_args &base, uint32_t first, uint32_t n) {
+  latent_launch l = {base, LATENT_ROWS, 0};
+  latent_args *h = &l.args;
+  h->a.first_seq = first;
+  h->a.n_seqs = n;
+  h->deal = LATENT_TILES;
+  h->runs = h->a.batch.n_tokens * h->a.group / l.n + n;
+  l.blocks = h->runs < queue->sm_count ? h->runs : queue->sm_count;
+  return l;
+}
+
+static size_t
+launch_bytes(const latent_launch &l) {
+  const latent_args &h = l.args;
+  size_t places = h.a.n_seqs == 0           ? 0
+                  : h.deal == LATENT_SHARES ? (l.blocks > h.runs ? 2 * (size_t)l.blocks : 0)
+                  : h.deal == LATENT_CHUNKS ? (h.a.n_splits > 1 ? (size_t)l.blocks : 0)
+                                            : 0;
+  return places * l.n * (LATENT_LORA + 2) * sizeof(float);
+}
+
+static int
+launch_one(const oct_cuda_queue *queue, latent_launch *l, void *workspace) {
+  if (l->args.a.n_seqs == 0)
+    return OCT_CUDA_OK;
+  l->args.a.partial = (float *)((char *)workspace + OCT_ATTEND_COUNTS);
+  return oct_latent_hopper(queue, l->args, l->n, l->blocks);
+}
+
+/* ---------------------------------------------------------------- other machines' */
+
+/* Splits for the least time. Blocks run in waves, two a multiprocessor, and each costs as much as
+ * BLOCK_KEYS more keys beside its own, as does joining the splits. Of nearly equal times the one
+ * with more splits, since contexts differ. */
+static void
+choose_splits(const oct_cuda_queue *queue, uint32_t context, attend_args *a) {
+  if ((queue->flags & OCT_CUDA_FIXED_ORDER) != 0) {
+    oct_attend_fix_splits(context, a);
+    return;
+  }
+  uint32_t pairs = a->n_seqs * ceil_div(a->group, 16), most = ceil_div(context, SPLIT_KEYS);
+  double least = 1e300;
+  for (uint32_t s = 1; s <= most && s <= OCT_ATTEND_SPLITS_MAX; s++) {
+    double time =
+        (double)ceil_div(pairs * s, 2 * queue->sm_count) * (ceil_div(context, s) + BLOCK_KEYS) +
+        (s > 1 ? BLOCK_KEYS : 0);
+    if (time < least * 1.08)
+      a->n_splits = s;
+    least = time < least ? time : least;
+  }
+}
+
+/* ---------------------------------------------------------------- the choice */
+
+struct latent_plan {
+  uint32_t path;
+  latent_launch decode, prompts; /* HOPPER */
+  attend_args args;              /* DECODE, PLAIN */
+};
+
+/* Many contexts of few heads for which the other kernel, two blocks of which run at a time, is as
+ * fast or faster: in bf16, and short ones, where what stands before and behind a block's works
+ * counts. */
+static bool
+suits_other(const oct_cuda_queue *queue, const oct_cuda_mla *c) {
+  return (queue->flags & OCT_CUDA_FIXED_ORDER) == 0 && c->max_queries <= 1 && c->n_heads <= 16 &&
+         c->batch->n_seqs >= SHORT_SEQS &&
+         (c->kv.type == OCT_CUDA_BF16 || c->max_context <= SHORT_CONTEXT);
+}
+
+static latent_plan
+make_plan(const oct_cuda_queue *queue, const oct_cuda_mla *c) {
+  latent_plan p = {OCT_CUDA_ATTENTION_PLAIN, {}, {}, make_args(c)};
+  bool any = c->path == OCT_CUDA_ATTENTION_AUTO;
+  if (((any && !suits_other(queue, c)) || c->path == OCT_CUDA_ATTENTION_HOPPER) &&
+      can_hopper(queue, p.args, c->type)) {
+    p.path = OCT_CUDA_ATTENTION_HOPPER;
+    latent_args base = {p.args, LATENT_SHARES, 0, 0};
+    uint32_t n = c->batch->n_seqs, queries = c->max_queries > 1 ? c->max_queries : 1;
+    bool fixed = (queue->flags & OCT_CUDA_FIXED_ORDER) != 0;
+    uint32_t n_decode = queries == 1 ? n : c->n_decode < n ? c->n_decode : n;
+    if (queries <= VERIFY_MAX && (!fixed || queries == 1))
+      n_decode = n;
+    else
+      queries = 1;
+    if (n_decode > 0)
+      p.decode = share_out(queue, base, 0, n_decode, queries * c->n_heads, c->max_context);
+    if (n_decode < n)
+      p.prompts = share_prompts(queue, base, n_decode, n - n_decode);
+    return p;
+  }
+  if ((any || c->path == OCT_CUDA_ATTENTION_DECODE) &&
+      oct_attend_latent_can(queue, p.args, c->type)) {
+    p.path = OCT_CUDA_ATTENTION_DECODE;
+    if (c->max_queries <= 1)
+      choose_splits(queue, c->max_context, &p.args);
+  }
+  return p;
+}
+
+static size_t
+plan_bytes(const latent_plan &p) {
+  size_t bytes = launch_bytes(p.decode);
+  if (p.path == OCT_CUDA_ATTENTION_DECODE && p.args.n_splits > 1)
+    bytes = (size_t)p.args.n_seqs * p.args.n_heads * p.args.n_splits * (p.args.value_width + 2) *
+            sizeof(float);
+  return bytes > 0 ? OCT_ATTEND_COUNTS + bytes : 0;
+}
+
+/* HOPPER or DECODE. */
+static int
+run_plan(const oct_cuda_queue *queue, latent_plan *p, void *workspace) {
+  if (p->path == OCT_CUDA_ATTENTION_DECODE) {
+    p->args.partial = (float *)((char *)workspace + OCT_ATTEND_COUNTS);
+    return oct_attend_latent(queue, p->args);
+  }
+  int error = launch_one(queue, &p->prompts, workspace);
+  return error != OCT_CUDA_OK ? error : launch_one(queue, &p->decode, workspace);
+}
+
+size_t
+oct_cuda_mla_workspace(const oct_cuda_queue *queue, const oct_cuda_mla *call) {
+  return plan_bytes(make_plan(queue, call));
+}
+
+uint32_t
+oct_cuda_mla_paths(const oct_cuda_queue *queue, const oct_cuda_mla *call) {
+  return 1u << make_plan(queue, call).path;
+}
+
+int
+oct_cuda_mla_attend(const oct_cuda_queue *queue, const oct_cuda_mla *call) {
+  if (call->batch->n_tokens == 0 || call->batch->n_seqs == 0)
+    return OCT_CUDA_OK;
+  if (call->kv.n_heads != 1 || call->kv.width != call->lora + call->rope || call->lora > 512)
+    return OCT_CUDA_UNSUPPORTED;
+  latent_plan p = make_plan(queue, call);
+  if (p.path == OCT_CUDA_ATTENTION_PLAIN)
+    return oct_attend_plain(queue, call->type, p.args);
+  if (plan_bytes(p) > call->workspace_bytes)
+    return OCT_CUDA_UNSUPPORTED;
+  return run_plan(queue, &p, call->workspace);
+}
+
+/* ---------------------------------------------------------------- parts of contexts */
+
+oct_cuda_attention_path
+oct_latent_part_path(const oct_cuda_queue *queue, const attend_args &a, oct_cuda_type type,
+                     oct_cuda_attention_path wanted) {
+  bool any = wanted == OCT_CUDA_ATTENTION_AUTO;
+  if ((any || wanted == OCT_CUDA_ATTENTION_HOPPER) && can_hopper(queue, a, type))
+    return OCT_CUDA_ATTENTION_HOPPER;
+  if ((any || wanted == OCT_CUDA_ATTENTION_DECODE) && oct_attend_latent_can(queue, a, type))
+    return OCT_CUDA_ATTENTION_DECODE;
+  return OCT_CUDA_ATTENTION_PLAIN;
+}
+
+static latent_plan
+plan_part(const oct_cuda_queue *queue, const attend_args &a, oct_cuda_attention_path path,
+          uint32_t context) {
+  latent_plan p = {(uint32_t)path, {}, {}, a};
+  if (path == OCT_CUDA_ATTENTION_HOPPER)
+    p.decode = share_out(queue, {a, LATENT_SHARES, 0, 0}, 0, a.n_seqs, a.n_heads, context);
+  else if (path == OCT_CUDA_ATTENTION_DECODE)
+    choose_splits(queue, context, &p.args);
+  return p;
+}
+
+size_t
+oct_latent_part_bytes(const oct_cuda_queue *queue, const attend_args &a,
+                      oct_cuda_attention_path path, uint32_t context) {
+  return plan_bytes(plan_part(queue, a, path, context));
+}
+
+int
+oct_latent_part(const oct_cuda_queue *queue, const attend_args &a, oct_cuda_attention_path path,
+                uint32_t context, void *workspace) {
+  latent_plan p = plan_part(queue, a, path, context);
+  return run_plan(queue, &p, workspace);
+}

@@ -1,0 +1,63 @@
+/* Hopper's matrix instruction in widths that fit any number of heads: 64 rows by N columns of 16
+ * inputs, of bf16 (both operands in shared memory) or half (a in registers). sm_90a's alone. */
+#ifndef OCT_KERNELS_CUDA_WGMMA_CUH
+#define OCT_KERNELS_CUDA_WGMMA_CUH
+
+#include "kernels/cuda/hopper.cuh"
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+/* rows(): a with inputs innermost. columns(): a with rows innermost. half_rows(): a in registers.
+ * b has inputs innermost. d += a b, or d = a b where `adds` is 0. */
+template <int N> struct wgmma;
+
+/* clang-format off */
+#define OCT_D4 "%0, %1, %2, %3"
+#define OCT_D8 OCT_D4 ", %4, %5, %6, %7"
+#define OCT_D12 OCT_D8 ", %8, %9, %10, %11"
+#define OCT_D16 OCT_D12 ", %12, %13, %14, %15"
+#define OCT_D24 OCT_D16 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define OCT_D32 OCT_D24 ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define OCT_O4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define OCT_O8(i) OCT_O4(i), OCT_O4(i + 4)
+#define OCT_O8_0 OCT_O8(0)
+#define OCT_O16_0 OCT_O8(0), OCT_O8(8)
+#define OCT_O24_0 OCT_O16_0, OCT_O8(16)
+#define OCT_O32_0 OCT_O24_0, OCT_O8(24)
+
+/* R registers of d; the operands behind them are number R and on. */
+#define OCT_WGMMA(N, R, R1, R2, R3, R4, R5)                                                        \
+  template <> struct wgmma<N> {                                                                    \
+    static __device__ __forceinline__ void rows(float (&d)[R], uint64_t a, uint64_t b, int adds) { \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #R2 ", 0;\n"                               \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" OCT_D##R           \
+                   "}, %" #R ", %" #R1 ", p, 1, 1, 0, 0;\n}\n"                                     \
+                   : OCT_O##R##_0                                                                  \
+                   : "l"(a), "l"(b), "r"(adds));                                                   \
+    }                                                                                              \
+    static __device__ __forceinline__ void columns(float (&d)[R], uint64_t a, uint64_t b,          \
+                                                   int adds) {                                     \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #R2 ", 0;\n"                               \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" OCT_D##R           \
+                   "}, %" #R ", %" #R1 ", p, 1, 1, 1, 0;\n}\n"                                     \
+                   : OCT_O##R##_0                                                                  \
+                   : "l"(a), "l"(b), "r"(adds));                                                   \
+    }                                                                                              \
+    static __device__ __forceinline__ void half_rows(float (&d)[R], const uint32_t (&a)[4],        \
+                                                     uint64_t b, int adds) {                       \
+      asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #R5 ", 0;\n"                               \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.f16.f16 {" OCT_D##R             \
+                   "}, {%" #R ", %" #R1 ", %" #R2 ", %" #R3 "}, %" #R4 ", p, 1, 1, 0;\n}\n"        \
+                   : OCT_O##R##_0                                                                  \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds));               \
+    }                                                                                              \
+  };
+OCT_WGMMA(16, 8, 9, 10, 11, 12, 13)
+OCT_WGMMA(32, 16, 17, 18, 19, 20, 21)
+OCT_WGMMA(48, 24, 25, 26, 27, 28, 29)
+OCT_WGMMA(64, 32, 33, 34, 35, 36, 37)
+#undef OCT_WGMMA
+/* clang-format on */
+
+#endif
+#endif

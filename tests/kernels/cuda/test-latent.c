@@ -1,0 +1,485 @@
+/* Latent attention over pages against the plain-C twin: decodes, verified drafts, prompts, in every
+ * form that serves them; and the expanded form. */
+#include "tests/kernels/cuda/device.h"
+
+#include <math.h>
+#include <string.h>
+
+#define THREADS_MAX 16
+#define PARTS       8 /* of a token's heads */
+
+#define PLAIN  (1u << OCT_CUDA_ATTENTION_PLAIN)
+#define DECODE (1u << OCT_CUDA_ATTENTION_DECODE)
+#define HOPPER (1u << OCT_CUDA_ATTENTION_HOPPER)
+
+typedef struct latent_case {
+  oct_cuda_type type, cache;
+  guint32 heads, lora, nope, rope, value;
+} latent_case;
+
+/* A batch, and how it is asked for. */
+typedef struct latent_batch {
+  const device_seq *seqs;
+  guint32 n, n_decode, flags, page;
+  oct_cuda_attention_path path;
+  double sharpness; /* of the softmax: standard deviation of scores; 0 = 1 */
+} latent_batch;
+
+static double
+latent_limit(const latent_case *c) {
+  return c->type == OCT_CUDA_F32 ? c->cache == OCT_CUDA_F32 ? 1e-5 : 1e-4 : 6e-3;
+}
+
+/* ---------------------------------------------------------------- the twin, by several threads */
+
+typedef struct twin_run {
+  const latent_case *c;
+  const device_batch *b;
+  const device_pages *pages;
+  oct_mla twin;
+  const float *q;
+  float *out;
+  guint32 most, n_threads;
+} twin_run;
+
+typedef struct twin_thread {
+  const twin_run *run;
+  guint32 first;
+} twin_thread;
+
+static gpointer
+attend_some(gpointer data) {
+  const twin_thread *t = data;
+  const twin_run *r = t->run;
+  guint32 heads = r->c->heads, width = r->twin.kv.width;
+  g_autofree float *scratch =
+      g_new(float, (gsize)heads *(r->most + 1) + (gsize)r->twin.kv.page_tokens * width);
+  for (guint32 i = t->first; i < r->b->n_tokens * PARTS; i += r->n_threads) {
+    guint32 token = i / PARTS, from = heads * (i % PARTS) / PARTS;
+    oct_ref_mla_latent(&r->twin, device_pages_of(r->pages, r->b, r->b->seq_of[token]),
+                       r->b->position_of[token], from, heads * (i % PARTS + 1) / PARTS - from,
+                       r->q + (gsize)token * heads * width,
+                       r->out + (gsize)token * heads * r->c->lora, scratch);
+  }
+  return NULL;
+}
+
+static void
+attend_twin(const latent_case *c, const device_batch *b, const device_pages *pages, float *host,
+            guint32 page, float scale, const float *q, float *out) {
+  twin_thread threads[THREADS_MAX];
+  GThread *handles[THREADS_MAX];
+  guint32 width = c->lora + c->rope;
+  twin_run r = {.c = c,
+                .b = b,
+                .pages = pages,
+                .q = q,
+                .out = out,
+                .n_threads = MIN(THREADS_MAX, g_get_num_processors()),
+                .twin = {.kv = {.format = OCT_KV_F32,
+                                .base = host,
+                                .page_stride = (gsize)page * width * sizeof(float),
+                                .page_tokens = page,
+                                .n_heads = 1,
+                                .width = width},
+                         .n_heads = c->heads,
+                         .kv_lora = c->lora,
+                         .rope = c->rope,
+                         .scale = scale}};
+  for (guint32 i = 0; i < b->n_tokens; i++)
+    r.most = MAX(r.most, b->position_of[i]);
+  for (guint32 i = 0; i < r.n_threads; i++) {
+    threads[i] = (twin_thread){&r, i};
+    handles[i] = g_thread_new("twin", attend_some, &threads[i]);
+  }
+  for (guint32 i = 0; i < r.n_threads; i++)
+    (void)g_thread_join(handles[i]);
+}
+
+/* ---------------------------------------------------------------- the absorbed form */
+
+/* Rows that nobody has stored are no numbers. */
+static void
+poison(const latent_batch *l, const device_batch *b, const device_pages *pages, guint32 width,
+       float *host) {
+  g_autofree guint8 *used = g_new0(guint8, (gsize)pages->n_pages * l->page);
+  for (guint32 s = 0; s < l->n; s++)
+    for (guint32 p = 0; p < l->seqs[s].position + l->seqs[s].n_tokens; p++)
+      used[(gsize)device_pages_of(pages, b, s)[p / l->page] * l->page + p % l->page] = 1;
+  for (gsize i = 0; i < (gsize)pages->n_pages * l->page; i++)
+    for (guint32 d = 0; d < width && !used[i]; d++)
+      host[i * width + d] = NAN;
+}
+
+/* Runs the case over a batch and compares; padding has to give zeros. What it gave is copied to
+ * `got` when that is not NULL. */
+static void
+check_latent(const latent_case *c, const latent_batch *l, guint32 expected, const char *name,
+             float **got) {
+  const oct_cuda_queue *queue = device_queue(l->flags);
+  g_autoptr(device_batch) b = device_batch_new(queue, l->seqs, l->n, 1, 1);
+  g_autoptr(device_pages) pages = device_pages_new(b, l->page);
+  guint32 width = c->lora + c->rope, longest = 1, most = 1;
+  gsize pool = (gsize)l->page * width * pages->n_pages, n = b->batch.n_tokens;
+  double sharp = l->sharpness > 0 ? l->sharpness : 1;
+  g_autofree float *q = data_normal(n * c->heads * width, sharp), *host = data_normal(pool, 1);
+  g_autofree float *want = g_new0(float, n * c->heads * c->lora);
+  float scales[1] = {c->cache == OCT_CUDA_FP8 ? 0.75f : 1};
+  for (guint32 s = 0; s < l->n; s++) {
+    longest = MAX(longest, l->seqs[s].position + l->seqs[s].n_tokens);
+    most = MAX(most, l->seqs[s].n_tokens);
+  }
+  poison(l, b, pages, width, host);
+  oct_cuda_mla call = {
+      .type = c->type,
+      .path = l->path,
+      .batch = &b->batch,
+      .n_decode = l->n_decode,
+      .max_queries = most,
+      .max_context = longest + 3,
+      .kv = {.type = c->cache,
+             .base = device_put(c->cache, host, pool),
+             .page_bytes = (gsize)l->page * width * oct_cuda_type_bytes(c->cache),
+             .page_tokens = l->page,
+             .n_heads = 1,
+             .width = width,
+             .k_scale = c->cache == OCT_CUDA_FP8 ? device_put(OCT_CUDA_F32, scales, 1) : NULL},
+      .tables = pages->tables,
+      .n_heads = c->heads,
+      .lora = c->lora,
+      .rope = c->rope,
+      .scale = (float)(1 / sqrt(width)),
+      .q = device_put(c->type, q, n * c->heads * width),
+      .out = device_room_of(c->type, n * c->heads * c->lora)};
+  call.workspace_bytes = oct_cuda_mla_workspace(queue, &call);
+  call.workspace = device_room(call.workspace_bytes + 16);
+  device_check(oct_cuda_mla_attend(queue, &call));
+  device_check(oct_cuda_mla_attend(queue, &call));
+  g_assert_cmphex(oct_cuda_mla_paths(queue, &call), ==, expected);
+  for (gsize i = 0; i < pool; i++)
+    host[i] *= scales[0];
+  attend_twin(c, b, pages, host, l->page, call.scale, q, want);
+  g_autofree float *out = device_get(c->type, call.out, n * c->heads * c->lora);
+  device_expect(name, out, want, n * c->heads * c->lora, latent_limit(c));
+  if (got != NULL)
+    *got = g_steal_pointer(&out);
+}
+
+/* What takes 512 + 64 in bf16 when nothing is asked for. */
+static guint32
+fastest(void) {
+  return device_queue(0)->capability == 90 ? HOPPER : DECODE;
+}
+
+static const device_seq singles[] = {{1, 700}, {1, 0}, {1, 63}, {1, 64}, {1, 999}};
+static const device_seq mixed[] = {{1, 200}, {40, 0}, {3, 70}, {1, 0}};
+
+static void
+test_plain(void) {
+  static const latent_case cases[] = {{OCT_CUDA_F32, OCT_CUDA_F32, 4, 32, 24, 16, 20},
+                                      {OCT_CUDA_BF16, OCT_CUDA_BF16, 4, 32, 24, 16, 20},
+                                      {OCT_CUDA_F32, OCT_CUDA_FP8, 5, 512, 128, 64, 128},
+                                      {OCT_CUDA_F32, OCT_CUDA_BF16, 3, 64, 16, 8, 16}};
+  for (guint i = 0; i < G_N_ELEMENTS(cases); i++) {
+    if (device_queue(0) == NULL)
+      return;
+    const latent_batch some = {mixed, G_N_ELEMENTS(mixed), 0, 0, 16, OCT_CUDA_ATTENTION_AUTO, 0};
+    check_latent(&cases[i], &some, PLAIN, "plain", NULL);
+  }
+}
+
+/* Heads by the width of the matrix instruction, and both sides of each. */
+static const guint32 heads[] = {1, 12, 16, 17, 32, 37, 48, 64, 65, 96, 100, 128};
+
+static void
+check_wide(guint32 n_heads, oct_cuda_type cache, const latent_batch *l, guint32 expected,
+           const char *what) {
+  const latent_case c = {OCT_CUDA_BF16, cache, n_heads, 512, 128, 64, 128};
+  g_autofree char *name =
+      g_strdup_printf("%s, %u heads, %s", what, n_heads, cache == OCT_CUDA_FP8 ? "fp8" : "bf16");
+  check_latent(&c, l, expected, name, NULL);
+}
+
+static void
+test_decode(void) {
+  for (guint i = 0; i < 2 * G_N_ELEMENTS(heads); i++) {
+    if (device_queue(0) == NULL)
+      return;
+    oct_cuda_type cache = i % 2 == 0 ? OCT_CUDA_BF16 : OCT_CUDA_FP8;
+    latent_batch l = {singles, G_N_ELEMENTS(singles),   0, OCT_CUDA_OVERLAP,
+                      16,      OCT_CUDA_ATTENTION_AUTO, 0};
+    check_wide(heads[i / 2], cache, &l, fastest(), "decode");
+    l.flags = OCT_CUDA_FIXED_ORDER;
+    l.sharpness = 12;
+    l.page = 8u << i / 2 % 5;
+    check_wide(heads[i / 2], cache, &l, fastest(), "decode, sharp, in fixed order");
+  }
+}
+
+/* Drafts: the rows of a sequence's tokens go together. */
+static void
+test_verify(void) {
+  static const device_seq drafts[] = {{4, 700}, {4, 0}, {2, 63}, {1, 127}, {4, 990}};
+  static const guint32 some[] = {3, 12, 16, 20, 96};
+  for (guint i = 0; i < 2 * G_N_ELEMENTS(some); i++) {
+    if (device_queue(0) == NULL)
+      return;
+    const latent_batch l = {drafts,
+                            G_N_ELEMENTS(drafts),
+                            0,
+                            i % 3 == 0 ? OCT_CUDA_FIXED_ORDER : 0,
+                            64,
+                            OCT_CUDA_ATTENTION_AUTO,
+                            i % 4 == 0 ? 12 : 1};
+    check_wide(some[i / 2], i % 2 == 0 ? OCT_CUDA_BF16 : OCT_CUDA_FP8, &l, fastest(), "drafts");
+  }
+}
+
+static void
+test_prompts(void) {
+  static const guint32 some[] = {3, 16, 37, 96};
+  for (guint i = 0; i < 2 * G_N_ELEMENTS(some); i++) {
+    if (device_queue(0) == NULL)
+      return;
+    latent_batch l = {mixed,
+                      G_N_ELEMENTS(mixed),
+                      1,
+                      i % 3 == 0 ? OCT_CUDA_FIXED_ORDER : OCT_CUDA_OVERLAP,
+                      32,
+                      OCT_CUDA_ATTENTION_AUTO,
+                      i % 4 == 0 ? 12 : 1};
+    oct_cuda_type cache = i % 2 == 0 ? OCT_CUDA_BF16 : OCT_CUDA_FP8;
+    check_wide(some[i / 2], cache, &l, fastest(), "mixed");
+    l.path = OCT_CUDA_ATTENTION_DECODE;
+    check_wide(some[i / 2], cache, &l, DECODE, "mixed, by mma.sync");
+  }
+}
+
+/* Contexts of very different lengths, more and fewer of them than blocks. */
+static void
+test_shares(void) {
+  static const device_seq one[] = {{1, 20000}};
+  static const guint32 some[] = {12, 16, 32, 40, 64, 96};
+  if (device_queue(0) == NULL)
+    return;
+  device_seq seqs[150];
+  for (guint i = 0; i < G_N_ELEMENTS(seqs); i++)
+    seqs[i] = (device_seq){1, i % 29 == 0 ? data_between(2100, 2500) : data_between(0, 200)};
+  for (guint i = 0; i < 2 * G_N_ELEMENTS(some); i++) {
+    oct_cuda_type cache = i % 2 == 0 ? OCT_CUDA_BF16 : OCT_CUDA_FP8;
+    latent_batch l = {seqs, G_N_ELEMENTS(seqs),      0, OCT_CUDA_OVERLAP,
+                      16,   OCT_CUDA_ATTENTION_AUTO, 6};
+    if (device_queue(0) == NULL)
+      return;
+    if (fastest() == HOPPER) /* which many contexts of few heads do not take by themselves */
+      l.path = OCT_CUDA_ATTENTION_HOPPER;
+    check_wide(some[i / 2], cache, &l, fastest(), "uneven");
+    l.path = OCT_CUDA_ATTENTION_AUTO;
+    l.seqs = one;
+    l.n = 1;
+    check_wide(some[i / 2], cache, &l, fastest(), "one long");
+  }
+}
+
+/* Many short contexts of few heads have a kernel of their own. */
+static void
+test_short(void) {
+  if (device_queue(0) == NULL)
+    return;
+  device_seq seqs[40];
+  for (guint i = 0; i < G_N_ELEMENTS(seqs); i++)
+    seqs[i] = (device_seq){1, data_between(0, 300)};
+  for (guint i = 0; i < 2; i++) {
+    const latent_batch l = {seqs, G_N_ELEMENTS(seqs), 0, 0, 16, OCT_CUDA_ATTENTION_AUTO, 1};
+    if (device_queue(0) == NULL)
+      return;
+    check_wide(12, i == 0 ? OCT_CUDA_BF16 : OCT_CUDA_FP8, &l, DECODE, "many short");
+  }
+}
+
+/* A row has the same bits whoever is beside it. */
+static void
+test_fixed(void) {
+  static const device_seq alone[] = {{1, 2999}}, among[] = {{1, 2999}, {1, 20}, {1, 5000}};
+  static const guint32 some[] = {12, 96};
+  for (guint i = 0; i < 2 * G_N_ELEMENTS(some); i++) {
+    if (device_queue(0) == NULL)
+      return;
+    const latent_case c = {
+        OCT_CUDA_BF16, i % 2 == 0 ? OCT_CUDA_BF16 : OCT_CUDA_FP8, some[i / 2], 512, 128, 64, 128};
+    const oct_cuda_queue *queue = device_queue(OCT_CUDA_FIXED_ORDER);
+    gsize row = (gsize)c.heads * 576, out_row = (gsize)c.heads * 512, pool = 400 * 16 * 576;
+    g_autofree float *q = data_normal(3 * row, 4), *host = data_normal(pool, 1);
+    void *d_q = device_put(OCT_CUDA_BF16, q, 3 * row);
+    void *d_pool = device_put(c.cache, host, pool);
+    g_autofree float *got[2] = {NULL, NULL};
+    for (guint k = 0; k < 2; k++) {
+      const device_seq *seqs = k == 0 ? alone : among;
+      guint32 n = k == 0 ? G_N_ELEMENTS(alone) : G_N_ELEMENTS(among);
+      g_autoptr(device_batch) b = device_batch_new(queue, seqs, n, 0, 0);
+      g_autofree guint32 *table = g_new(guint32, (gsize)b->n_slots * 320);
+      for (guint32 p = 0; p < b->n_slots * 320; p++)
+        table[p] = p % 320 * 7 % 400;
+      oct_cuda_mla call = {
+          .type = OCT_CUDA_BF16,
+          .batch = &b->batch,
+          .max_queries = 1,
+          .max_context = 5100,
+          .kv = {.type = c.cache,
+                 .base = d_pool,
+                 .page_bytes = 16 * 576 * oct_cuda_type_bytes(c.cache),
+                 .page_tokens = 16,
+                 .n_heads = 1,
+                 .width = 576},
+          .tables = {.pages = device_copy(table, (gsize)b->n_slots * 320 * 4), .stride = 320},
+          .n_heads = c.heads,
+          .lora = 512,
+          .rope = 64,
+          .scale = 1.0f / 24,
+          .q = d_q,
+          .out = device_room_of(OCT_CUDA_BF16, n * out_row)};
+      call.workspace_bytes = oct_cuda_mla_workspace(queue, &call);
+      call.workspace = device_room(call.workspace_bytes + 16);
+      device_check(oct_cuda_mla_attend(queue, &call));
+      got[k] = device_get(OCT_CUDA_BF16, call.out, out_row);
+    }
+    g_assert_cmpmem(got[0], out_row * sizeof(float), got[1], out_row * sizeof(float));
+    g_free(got[0]);
+    got[0] = NULL;
+    g_free(g_steal_pointer(&got[1]));
+  }
+}
+
+/* What fp8 costs where contexts are long: latents that are rounded to e4m3 over a scale that fits
+ * them, against the same in float32. */
+static void
+test_long_fp8(void) {
+  static const device_seq one[] = {{1, 49999}};
+  static const latent_case cases[] = {{OCT_CUDA_BF16, OCT_CUDA_FP8, 12, 512, 128, 64, 128},
+                                      {OCT_CUDA_BF16, OCT_CUDA_FP8, 48, 512, 128, 64, 128}};
+  for (guint i = 0; i < 2 * G_N_ELEMENTS(cases); i++) {
+    if (device_queue(0) == NULL)
+      return;
+    const latent_batch l = {one, 1, 0, 0, 64, OCT_CUDA_ATTENTION_AUTO, i % 2 == 0 ? 1 : 10};
+    check_latent(&cases[i / 2], &l, fastest(), i % 2 == 0 ? "50k, flat" : "50k, sharp", NULL);
+  }
+}
+
+/* ---------------------------------------------------------------- the expanded form */
+
+/* Queries of m tokens from `position` on, over all keys or over parts of `part` of them. */
+typedef struct expanded_case {
+  latent_case c;
+  guint32 m, position, part;
+} expanded_case;
+
+/* In float64, a token and head. */
+static void
+expanded_twin(const latent_case *c, guint32 seen, guint32 h, double scale, const float *q,
+              const float *rows, const float *kv, float *want) {
+  guint32 both = c->nope + c->value, head = c->nope + c->rope, width = c->lora + c->rope;
+  g_autofree double *scores = g_new(double, seen);
+  double top = -INFINITY, sum = 0;
+  for (guint32 p = 0; p < seen; p++) {
+    scores[p] = 0;
+    for (guint32 d = 0; d < head; d++)
+      scores[p] += (double)q[d] * (d < c->nope ? kv[((gsize)p * c->heads + h) * both + d]
+                                               : rows[(gsize)p * width + c->lora + d - c->nope]);
+    scores[p] *= scale;
+    top = fmax(top, scores[p]);
+  }
+  for (guint32 p = 0; p < seen; p++)
+    sum += scores[p] = exp(scores[p] - top);
+  for (guint32 d = 0; d < c->value; d++) {
+    double x = 0;
+    for (guint32 p = 0; p < seen; p++)
+      x += scores[p] * kv[((gsize)p * c->heads + h) * both + c->nope + d];
+    want[d] = (float)(x / sum);
+  }
+}
+
+/* Keys and values are made on the host; only the attention over them is the kernel's. */
+static void
+check_expanded(const expanded_case *e) {
+  const latent_case *c = &e->c;
+  const oct_cuda_queue *queue = device_queue(0);
+  guint32 m = e->m, n = e->position + m, width = c->lora + c->rope,
+          part = e->part > 0 ? e->part : n;
+  guint32 both = c->nope + c->value, head = c->nope + c->rope;
+  gsize size = (gsize)m * c->heads * c->value, element = oct_cuda_type_bytes(c->type);
+  g_autofree float *q = data_normal((gsize)m * c->heads * head, 2);
+  g_autofree float *rows = data_normal((gsize)n * width, 1);
+  g_autofree float *kv = data_normal((gsize)n * c->heads * both, 1);
+  g_autofree float *want = g_new(float, size);
+  const char *latents = device_put(c->type, rows, (gsize)n * width);
+  const char *keys = device_put(c->type, kv, (gsize)n * c->heads * both);
+  oct_cuda_mla_expanded call = {.type = c->type,
+                                .n_heads = c->heads,
+                                .lora = c->lora,
+                                .nope = c->nope,
+                                .rope = c->rope,
+                                .value = c->value,
+                                .m = m,
+                                .position = e->position,
+                                .scale = (float)(1 / sqrt(head)),
+                                .q = device_put(c->type, q, (gsize)m * c->heads * head),
+                                .q_stride = (gsize)c->heads * head,
+                                .out = device_room_of(c->type, size),
+                                .out_stride = (gsize)c->heads * c->value};
+  if (e->part > 0)
+    call.state = device_room((gsize)m * c->heads * (2 + c->value) * sizeof(float));
+  gboolean is_wide = queue->capability == 90 && c->type == OCT_CUDA_BF16 && c->nope == 128;
+  g_assert_cmphex(oct_cuda_mla_expanded_paths(queue, &call), ==, is_wide ? HOPPER : PLAIN);
+  for (guint32 first = 0; first < n; first += part) {
+    call.first_key = first;
+    call.n_keys = MIN(part, n - first);
+    call.latents = latents + (gsize)first * width * element;
+    call.kv = keys + (gsize)first * c->heads * both * element;
+    call.begins = first == 0;
+    call.ends = first + part >= n;
+    device_check(oct_cuda_mla_attend_expanded(queue, &call));
+  }
+  for (guint32 i = 0; i < m; i++)
+    for (guint32 h = 0; h < c->heads; h++)
+      expanded_twin(c, e->position + i + 1, h, call.scale, q + ((gsize)i * c->heads + h) * head,
+                    rows, kv, want + ((gsize)i * c->heads + h) * c->value);
+  g_autofree float *out = device_get(c->type, call.out, size);
+  g_autofree char *name = g_strdup_printf("expanded, %u heads, %u tokens at %u, parts of %u",
+                                          c->heads, m, e->position, e->part);
+  device_expect(name, out, want, size, latent_limit(c));
+}
+
+static void
+test_expanded(void) {
+  static const expanded_case cases[] = {
+      {{OCT_CUDA_F32, OCT_CUDA_F32, 4, 32, 24, 16, 20}, 9, 60, 0},
+      {{OCT_CUDA_F32, OCT_CUDA_F32, 3, 512, 128, 64, 128}, 5, 90, 50},
+      {{OCT_CUDA_BF16, OCT_CUDA_BF16, 4, 32, 24, 16, 20}, 9, 60, 40},
+      {{OCT_CUDA_F32, OCT_CUDA_BF16, 3, 64, 16, 8, 16}, 9, 60, 0},
+      {{OCT_CUDA_BF16, OCT_CUDA_BF16, 16, 512, 128, 64, 128}, 9, 60, 0},
+      {{OCT_CUDA_BF16, OCT_CUDA_BF16, 3, 512, 128, 64, 128}, 1, 0, 0},
+      {{OCT_CUDA_BF16, OCT_CUDA_BF16, 5, 512, 128, 64, 128}, 300, 0, 0},
+      {{OCT_CUDA_BF16, OCT_CUDA_BF16, 2, 512, 128, 64, 128}, 129, 500, 0},
+      {{OCT_CUDA_BF16, OCT_CUDA_BF16, 2, 512, 128, 64, 128}, 200, 431, 211},
+      {{OCT_CUDA_BF16, OCT_CUDA_BF16, 2, 512, 128, 64, 128}, 130, 254, 192}};
+  for (guint i = 0; i < G_N_ELEMENTS(cases); i++) {
+    if (device_queue(0) == NULL)
+      return;
+    check_expanded(&cases[i]);
+  }
+}
+
+int
+main(int argc, char **argv) {
+  g_test_init(&argc, &argv, NULL);
+  g_test_add_func("/cuda/latent/plain-takes-any-size", test_plain);
+  g_test_add_func("/cuda/latent/decode-of-any-number-of-heads", test_decode);
+  g_test_add_func("/cuda/latent/drafts-are-verified-together", test_verify);
+  g_test_add_func("/cuda/latent/prompts-beside-decodes", test_prompts);
+  g_test_add_func("/cuda/latent/uneven-contexts-are-shared-out", test_shares);
+  g_test_add_func("/cuda/latent/many-short-contexts", test_short);
+  g_test_add_func("/cuda/latent/fixed-order-gives-the-same-bits", test_fixed);
+  g_test_add_func("/cuda/latent/fp8-over-long-contexts", test_long_fp8);
+  g_test_add_func("/cuda/latent/expanded", test_expanded);
+  return g_test_run();
+}
