@@ -243,6 +243,11 @@ short_of_memory(const subject *of, oct_preemption how, guint32 n_host) {
                  " offloads, %" G_GUINT64_FORMAT " reloads, %" G_GUINT64_FORMAT
                  " tokens computed again",
                  total.preemptions, total.offloads, total.reloads, total.recomputed_tokens);
+  g_array_unref(wanted[0]);
+  g_array_unref(wanted[1]);
+  /* Where ranks share tokens out a page has room for all that a sequence grows by. */
+  if (of->world->parallel.decode_context > 1)
+    return;
   g_assert_cmpuint(total.preemptions, >, 0);
   if (how == OCT_PREEMPT_RECOMPUTE) {
     g_assert_cmpuint(total.offloads, ==, 0);
@@ -251,8 +256,6 @@ short_of_memory(const subject *of, oct_preemption how, guint32 n_host) {
     g_assert_cmpuint(total.offloads, >, 0);
     g_assert_cmpuint(total.reloads, >, 0);
   }
-  g_array_unref(wanted[0]);
-  g_array_unref(wanted[1]);
 }
 
 static void
