@@ -90,6 +90,11 @@ typedef struct oct_glu_params {
 void oct_ref_glu(const oct_glu_params *params, const float *gate, const float *up, size_t step,
                  uint32_t n, float *out);
 
+/* MXFP8 of x[n], n a multiple of 32: the exponent, + 127, of the least power of two by which the
+ * largest of every 32 is at most 448 (-127 at least) to scales[n / 32], and each x as e4m3 over
+ * that power rounds it, times it again, to out[n]. */
+void oct_ref_quantise_mx(const float *x, size_t n, float *out, uint8_t *scales);
+
 /* Attention residuals of one token (Kimi K3): out[width] is the sum of the n sources, each times
  * the softmax over i of score_i = sum over d of rms_norm(source_i, norm)[d] proj[d]. The weights of
  * the sum go to weights[n]. out may be a source. Scratch: 2 * width. */

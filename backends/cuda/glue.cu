@@ -4,6 +4,8 @@
 #include <cuda_fp8.h>
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/codes.cuh"
+
 namespace {
 
 constexpr unsigned THREADS = 256;
@@ -99,14 +101,13 @@ make_words(const oct_glue_dummy_codes c) {
   for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < total;
        i += (uint64_t)gridDim.x * blockDim.x) {
     uint64_t row = i / words, word = i % words;
-    uint64_t first = word / 16 * 128 + word % 4 * 32 + word / 4 % 4 * 8;
     uint32_t packed = 0;
     for (uint32_t k = 0; k < 8; k++) {
-      uint64_t column = first + k;
+      uint64_t column = input_of_pair((uint32_t)word, k / 2) + k % 2;
       float value = normal_at(c.key, (c.row + row) * c.columns + c.column + column);
       uint32_t code = c.kind == OCT_GLUE_E2M1 ? e2m1_of(__fmul_rn(value, 6.0f / REACH))
                                               : int4_of(__fmul_rn(value, 7.5f / REACH));
-      packed |= (column < c.n ? code : 0) << (4 * (k / 2) + 16 * (k % 2));
+      packed |= place_code(c.kind == OCT_GLUE_E2M1, column < c.n ? code : 0, k / 2, k % 2);
     }
     ((uint32_t *)c.out)[i] = packed;
   }

@@ -180,6 +180,22 @@ band_of(gsize bytes, guint64 step) {
   return MAX(OCT_CUDA_STAGING_BYTES / bytes / step, 1) * step;
 }
 
+/* Kernels have exponents of MXFP4 up to 33. */
+static gboolean
+has_low_scales(oct_cuda_upload *u, const oct_cuda_matrix *m, const oct_weight *w,
+               const guint8 *scales, gsize n) {
+  guint8 most = 0;
+  for (gsize i = 0; i < n && m->format == OCT_CUDA_MATRIX_MXFP4; i++)
+    most = MAX(most, scales[i]);
+  if (most <= 127 + 33)
+    return TRUE;
+  g_autofree char *name = oct_weight_name(w);
+  g_autofree char *message =
+      g_strdup_printf("%s: a scale of 2^%d exceeds the kernels' limit of 2^33", name, most - 127);
+  oct_cuda_upload_refuse(u, message);
+  return FALSE;
+}
+
 static gboolean
 send_scales(oct_cuda_upload *u, const oct_cuda_matrix *m, const oct_cuda_fragment *p) {
   oct_cuda_scale_run one = oct_cuda_scale_run_of(m, p, 0, 1);
@@ -191,6 +207,8 @@ send_scales(oct_cuda_upload *u, const oct_cuda_matrix *m, const oct_cuda_fragmen
     if (staging == NULL)
       return FALSE;
     oct_cuda_fragment_scales(m, p, first, n, staging);
+    if (!has_low_scales(u, m, p->weight, staging, run.bytes * run.height))
+      return FALSE;
     guint8 *to = (guint8 *)(gsize)m->scales + run.offset;
     if (!oct_cuda_upload_send(u, to, MAX(run.pitch, run.bytes), run.bytes, run.height))
       return FALSE;
@@ -254,6 +272,7 @@ fill_codes(const oct_cuda_fragment *p, guint64 row, guint64 n, guint8 *to, oct_c
   const oct_weight *w = p->weight;
   const guint32 *words = (const guint32 *)(gconstpointer)w->codes;
   guint64 columns = p->piece.columns, column = p->piece.column, runs, run, stored;
+  call->floats = w->layout == OCT_LAYOUT_MXFP4;
   call->rows = (guint32)n;
   call->columns = (guint32)columns;
   if (w->layout != OCT_LAYOUT_AWQ && w->layout != OCT_LAYOUT_GPTQ) {

@@ -140,6 +140,8 @@ gboolean oct_cuda_upload_pack(oct_cuda_upload *upload, oct_cuda_packing *call,
                               gsize bytes) G_GNUC_WARN_UNUSED_RESULT;
 gboolean oct_cuda_upload_make_codes(oct_cuda_upload *upload,
                                     const oct_glue_dummy_codes *call) G_GNUC_WARN_UNUSED_RESULT;
+/* Notes why weights cannot be taken. */
+void oct_cuda_upload_refuse(oct_cuda_upload *upload, const char *message);
 /* Waits for all of it. */
 gboolean oct_cuda_upload_finish(oct_cuda_upload *upload);
 

@@ -168,6 +168,11 @@ oct_cuda_upload_slice(oct_cuda_upload *u, const oct_cuda_slice *s) {
   return TRUE;
 }
 
+void
+oct_cuda_upload_refuse(oct_cuda_upload *u, const char *message) {
+  oct_cuda_fail(u->rank, message);
+}
+
 gboolean
 oct_cuda_upload_finish(oct_cuda_upload *u) {
   u->busy[0] = u->busy[1] = FALSE;

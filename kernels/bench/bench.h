@@ -128,6 +128,7 @@ void bench_group_close(void);
 void bench_attention(bench *b);
 void bench_matmul(bench *b);
 void bench_delta(bench *b);
+void bench_codes(bench *b);
 void bench_small(bench *b);
 void bench_hybrid(bench *b);
 void bench_step(bench *b);

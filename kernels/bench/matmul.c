@@ -14,7 +14,8 @@ call_product(const bench *b, void *context, unsigned set) {
 }
 
 static const char *const format_names[] = {"f32", "bf16", "fp8", "fp8 block", "mxfp4", "int4"};
-static const char *const path_names[] = {"auto", "blas", "skinny", "tile", "stream", "wide"};
+static const char *const path_names[] = {"auto",   "blas", "skinny", "tile",
+                                         "stream", "wide", "codes"};
 
 static double
 weight_bytes(oct_cuda_format format, double n) {
@@ -40,6 +41,8 @@ make_weight(const bench *b, oct_cuda_format format, size_t n, uint32_t rows, uin
   case OCT_CUDA_MATRIX_MXFP4:
     w.data = bench_bytes(b, n * oct_cuda_matrix_bytes(&w), 0, 255);
     w.scales = bench_bytes(b, n * oct_cuda_matrix_scale_bytes(&w), 118, 126);
+    break;
+  case OCT_CUDA_MATRIX_MXFP4_ROWS: /* of scaled.h */
     break;
   case OCT_CUDA_MATRIX_INT4:
     w.group = 128;
@@ -251,13 +254,14 @@ bench_expert_block(bench *b, uint32_t n, uint32_t n_experts, uint32_t top_k, uin
   return seconds;
 }
 
+static const struct {
+  const char *name;
+  uint32_t rows, columns;
+} shapes[] = {
+    {"qkv", 6144, 4096}, {"o", 4096, 4096}, {"gate+up", 28672, 4096}, {"down", 4096, 14336}};
+
 void
 bench_matmul(bench *b) {
-  static const struct {
-    const char *name;
-    uint32_t rows, columns;
-  } shapes[] = {
-      {"qkv", 6144, 4096}, {"o", 4096, 4096}, {"gate+up", 28672, 4096}, {"down", 4096, 14336}};
   static const uint32_t rows[] = {1, 4, 8, 16, 32, 64, 128, 256};
   for (unsigned s = 0; s < sizeof shapes / sizeof *shapes; s++)
     for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -272,29 +276,68 @@ bench_matmul(bench *b) {
     }
   bench_product(b, "gate+up", 4096, 28672, 4096, OCT_CUDA_MATRIX_BF16, OCT_CUDA_PATH_BLAS);
   bench_product(b, "gate+up", 4096, 28672, 4096, OCT_CUDA_MATRIX_BF16, OCT_CUDA_PATH_TILE);
-  for (int f = OCT_CUDA_MATRIX_FP8; f <= OCT_CUDA_MATRIX_INT4; f++) {
-    for (unsigned i = 0; i < 6; i++) {
-      bench_product(b, "gate+up", rows[i], 28672, 4096, (oct_cuda_format)f, OCT_CUDA_PATH_SKINNY);
-      if (rows[i] <= 32)
-        bench_product(b, "gate+up", rows[i], 28672, 4096, (oct_cuda_format)f, OCT_CUDA_PATH_STREAM);
-    }
-    bench_product(b, "o", 1, 4096, 4096, (oct_cuda_format)f, OCT_CUDA_PATH_STREAM);
-    bench_product(b, "o", 16, 4096, 4096, (oct_cuda_format)f, OCT_CUDA_PATH_STREAM);
-    bench_product(b, "gate+up", 1024, 28672, 4096, (oct_cuda_format)f, OCT_CUDA_PATH_TILE);
-    static const uint32_t many[] = {128, 256, 1024, 8192};
-    for (unsigned i = 0; i < sizeof many / sizeof *many; i++)
-      bench_product(b, "gate+up", many[i], 28672, 4096, (oct_cuda_format)f, OCT_CUDA_PATH_WIDE);
-  }
   static const uint32_t tokens[] = {1, 16, 64, 256, 2048};
   static const oct_cuda_path paths[] = {OCT_CUDA_PATH_SKINNY, OCT_CUDA_PATH_STREAM,
                                         OCT_CUDA_PATH_WIDE};
   for (unsigned i = 0; i < sizeof tokens / sizeof *tokens; i++)
-    for (unsigned p = 0; p < sizeof paths / sizeof *paths; p++) {
-      if (tokens[i] == 2048 && p != 2)
-        continue;
-      run_experts(b, tokens[i], 128, 8, 1536, 2048, OCT_CUDA_MATRIX_BF16, paths[p]);
-      run_experts(b, tokens[i], 128, 8, 1536, 2048, OCT_CUDA_MATRIX_FP8_BLOCK, paths[p]);
-      run_experts(b, tokens[i], 128, 8, 1536, 2048, OCT_CUDA_MATRIX_INT4, paths[p]);
-      run_experts(b, tokens[i], 32, 4, 5760, 2880, OCT_CUDA_MATRIX_MXFP4, paths[p]);
+    for (unsigned p = 0; p < sizeof paths / sizeof *paths; p++)
+      if (tokens[i] < 2048 || p == 2)
+        run_experts(b, tokens[i], 128, 8, 1536, 2048, OCT_CUDA_MATRIX_BF16, paths[p]);
+}
+
+/* A product by each kernel that may be the quickest for so many rows. */
+static void
+bench_paths(bench *b, const char *shape, uint32_t m, uint32_t rows, uint32_t columns,
+            oct_cuda_format format) {
+  bool is_packed = format >= OCT_CUDA_MATRIX_MXFP4;
+  bench_product(b, shape, m, rows, columns, format, OCT_CUDA_PATH_CODES);
+  if (m <= 16)
+    bench_product(b, shape, m, rows, columns, format, OCT_CUDA_PATH_SKINNY);
+  if (m <= 32 && !is_packed)
+    bench_product(b, shape, m, rows, columns, format, OCT_CUDA_PATH_STREAM);
+  if (m >= 64 && !is_packed)
+    bench_product(b, shape, m, rows, columns, format, OCT_CUDA_PATH_WIDE);
+}
+
+/* Weights of eight and four bits, beside bf16 by cuBLASLt; experts of Kimi K3 on one of 8 ranks,
+ * which has whole ones or a part of each, and of others. */
+void
+bench_codes(bench *b) {
+  static const oct_cuda_format formats[] = {OCT_CUDA_MATRIX_FP8, OCT_CUDA_MATRIX_FP8_BLOCK,
+                                            OCT_CUDA_MATRIX_MXFP4, OCT_CUDA_MATRIX_INT4};
+  static const uint32_t rows[] = {1, 8, 16, 32, 64, 96, 128, 192, 256, 1024, 8192};
+  for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
+    bench_product(b, "gate+up", rows[i], 28672, 4096, OCT_CUDA_MATRIX_BF16, OCT_CUDA_PATH_BLAS);
+    bool is_few = rows[i] <= 128 && rows[i] != 96;
+    for (unsigned s = 0; s < sizeof shapes / sizeof *shapes && is_few; s++)
+      if (s != 2)
+        bench_product(b, shapes[s].name, rows[i], shapes[s].rows, shapes[s].columns,
+                      OCT_CUDA_MATRIX_BF16, OCT_CUDA_PATH_BLAS);
+    for (unsigned f = 0; f < sizeof formats / sizeof *formats; f++) {
+      bench_paths(b, "gate+up", rows[i], 28672, 4096, formats[f]);
+      for (unsigned s = 0; s < sizeof shapes / sizeof *shapes && is_few; s++)
+        if (s != 2)
+          bench_paths(b, shapes[s].name, rows[i], shapes[s].rows, shapes[s].columns, formats[f]);
+    }
+  }
+  static const struct {
+    uint32_t n_experts, top_k, rows, columns;
+    oct_cuda_format format;
+  } experts_of[] = {
+      {112, 2, 6144, 3584, OCT_CUDA_MATRIX_MXFP4},    {112, 2, 3584, 3072, OCT_CUDA_MATRIX_MXFP4},
+      {896, 16, 768, 3584, OCT_CUDA_MATRIX_MXFP4},    {896, 16, 3584, 384, OCT_CUDA_MATRIX_MXFP4},
+      {32, 4, 5760, 2880, OCT_CUDA_MATRIX_MXFP4},     {128, 8, 1536, 2048, OCT_CUDA_MATRIX_INT4},
+      {128, 8, 1536, 2048, OCT_CUDA_MATRIX_FP8_BLOCK}};
+  static const uint32_t tokens[] = {1, 16, 64, 256, 2048};
+  for (unsigned e = 0; e < sizeof experts_of / sizeof *experts_of; e++)
+    for (unsigned i = 0; i < sizeof tokens / sizeof *tokens; i++) {
+      static const oct_cuda_path paths[] = {OCT_CUDA_PATH_CODES, OCT_CUDA_PATH_SKINNY,
+                                            OCT_CUDA_PATH_STREAM, OCT_CUDA_PATH_WIDE};
+      bool is_packed = experts_of[e].format >= OCT_CUDA_MATRIX_MXFP4;
+      for (unsigned p = 0; p < (is_packed ? 2 : 4); p++)
+        if (p == 0 || (p == 1 && tokens[i] <= 16) || (p == 2 && tokens[i] <= 256) ||
+            (p == 3 && tokens[i] >= 256))
+          run_experts(b, tokens[i], experts_of[e].n_experts, experts_of[e].top_k,
+                      experts_of[e].rows, experts_of[e].columns, experts_of[e].format, paths[p]);
     }
 }

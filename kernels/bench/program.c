@@ -1,5 +1,5 @@
-/* bench-cuda [--csv FILE] [--family attention|delta|matmul|small|step|collectives] [--only TEXT]:
- * the kernels' times on this machine's first GPU, and of sums over all of them. */
+/* bench-cuda [--csv FILE] [--family attention|delta|matmul|codes|small|hybrid|step|collectives]
+ * [--only TEXT]: the kernels' times on this machine's first GPU, and of sums over all of them. */
 #include "kernels/bench/bench.h"
 
 #include <stdlib.h>
@@ -11,6 +11,7 @@ static const struct {
 } families[] = {{"attention", bench_attention},
                 {"delta", bench_delta},
                 {"matmul", bench_matmul},
+                {"codes", bench_codes},
                 {"small", bench_small},
                 {"hybrid", bench_hybrid},
                 {"step", bench_step},

@@ -6,6 +6,7 @@
  * contexts, where a block goes from one sequence to the next. */
 #define WARPS 4
 
+#include "kernels/cuda/barrier.cuh"
 #include "kernels/cuda/shares.cuh"
 
 /* The part [*begin, *end) of the context that split `split` has; whole tiles but for the ends. */
@@ -54,26 +55,6 @@ read_context(decoder<C, D, NT> &d, const attend_args &a, const page_reader &page
     at = next;
     tile = next_tile;
   }
-}
-
-OCT_DEVICE void
-cluster_barrier() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
-#endif
-}
-
-/* A float in the shared memory of block `rank` of the cluster, at the place of *own in this one's.
- */
-OCT_DEVICE float
-read_of_block(const float *own, uint32_t rank) {
-  float x = 0;
-#if __CUDA_ARCH__ >= 900
-  uint32_t at = (uint32_t)__cvta_generic_to_shared(own), there;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
-  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x) : "r"(there) : "memory");
-#endif
-  return x;
 }
 
 /* Joins the splits that the blocks of a cluster have; each writes some of the elements. */

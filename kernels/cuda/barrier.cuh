@@ -68,4 +68,27 @@ copy_bulk(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier) {
                : "memory");
 }
 
+/* ---------------------------------------------------------------- clusters */
+
+/* All threads of all blocks. */
+OCT_DEVICE void
+cluster_barrier() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+#endif
+}
+
+/* A float in the shared memory of block `rank` of the cluster, at the place of *own in this one's.
+ */
+OCT_DEVICE float
+read_of_block(const float *own, uint32_t rank) {
+  float x = 0;
+#if __CUDA_ARCH__ >= 900
+  uint32_t at = (uint32_t)__cvta_generic_to_shared(own), there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
+  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x) : "r"(there) : "memory");
+#endif
+  return x;
+}
+
 #endif

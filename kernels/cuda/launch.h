@@ -199,15 +199,18 @@ typedef enum oct_cuda_format {
   OCT_CUDA_MATRIX_MXFP4,     /* e2m1 codes, packed; scales: e8m0 bytes [chunks, rows, 4] */
   OCT_CUDA_MATRIX_INT4,      /* codes of four bits, packed: (code - zero) * scale; scales: words
                                 [chunks, rows, 128 / group] of a float16, with the zero above it */
+  OCT_CUDA_MATRIX_MXFP4_ROWS, /* MXFP4 with bytes [rows, round_up(columns, 128) / 2] of codes in
+                                the order of inputs, low first: for scaled.h alone */
 } oct_cuda_format;
 
 /* A weight [rows, columns] = [outputs, inputs], or `n` of them one after another (experts), scales
  * likewise.
  *
  * Packed codes are in chunks of 128 inputs, the last one filled up with zero codes and zero scales.
- * A chunk is 64 bytes, 4 runs of 4 words: word j of run t has inputs 32 j + 8 t to + 7, the even
- * ones in its lower half and the odd ones in its upper, in order from bit 0 on. oct_cuda_pack()
- * makes them. Columns of MXFP4 are a multiple of 32, those of INT4 of its group. */
+ * A chunk is 64 bytes, 4 runs of 4 words: word j of run t has the pairs of inputs 32 j + 8 i + 2 t
+ * and the next, i < 4, the first in its lower half and the second in its upper; integers' codes are
+ * 4 i bits up, e2m1's are spread over the half (codes.cuh). oct_cuda_pack() makes them. Columns of
+ * MXFP4 are a multiple of 32, those of INT4 of its group. A scale of MXFP4 is at most 2^33. */
 typedef struct oct_cuda_matrix {
   oct_cuda_format format;
   uint32_t rows, columns;
@@ -227,6 +230,7 @@ typedef enum oct_cuda_codes {
 } oct_cuda_codes;
 typedef struct oct_cuda_packing {
   oct_cuda_codes kind;
+  bool floats;            /* e2m1, not integers */
   uint32_t rows, columns; /* columns, and rows of AWQ, are multiples of 8 */
   const void *codes;
   size_t stride; /* of what is stored in rows, in bytes (ROWS) or words */
@@ -251,8 +255,9 @@ typedef enum oct_cuda_path {
   OCT_CUDA_PATH_BLAS,   /* cuBLASLt: F32 and BF16 weights; FP8 when x is FP8 */
   OCT_CUDA_PATH_SKINNY, /* own kernel for few rows (m <= 64): every format */
   OCT_CUDA_PATH_TILE,   /* own kernel of fixed tiles: every format; what FIXED_ORDER takes */
-  OCT_CUDA_PATH_STREAM, /* own kernel for few rows (m <= 32) on Hopper: every format */
-  OCT_CUDA_PATH_WIDE,   /* own kernel for many rows on Hopper: every format */
+  OCT_CUDA_PATH_STREAM, /* own kernel for few rows (m <= 32) on Hopper: BF16 and FP8 weights */
+  OCT_CUDA_PATH_WIDE,   /* own kernel for many rows on Hopper: BF16 and FP8 weights */
+  OCT_CUDA_PATH_CODES,  /* own kernel for any rows on Hopper: weights of eight and four bits */
 } oct_cuda_path;
 
 /* y[i, r] = sum over c of x[i, c] w[r, c] (+ bias[r]) (+ y[i, r] with accumulate), for m rows.
@@ -262,8 +267,8 @@ typedef enum oct_cuda_path {
  * only). transposed: w is read as [columns, rows], y[i, c] = sum over r of x[i, r] w[r, c], of F32
  * and BF16 weights, with y of `columns` columns. w_stride 0 = columns, else the distance of rows
  * (F32 and BF16). F32 products are float32 throughout (no tf32).
- * glu (path STREAM alone, else UNSUPPORTED): rows are gates, then ups, and y[i, r] = glu(gate, up)
- * has rows / 2 columns.
+ * glu (paths STREAM and CODES alone, else UNSUPPORTED): rows are gates, then ups, and
+ * y[i, r] = glu(gate, up) has rows / 2 columns.
  * The first call with a shape makes its plan (host memory), which is kept: make each shape once
  * before a capture. */
 typedef struct oct_cuda_matmul {
@@ -568,7 +573,8 @@ int oct_cuda_sort_pairs(const oct_cuda_queue *queue, const oct_cuda_pairs *call)
 
 /* y[row] = w[expert of row] x[..] (+ bias[expert]) for the sorted rows. weight: n_local matrices;
  * slots (or NULL) maps a local expert to its matrix, of n_matrices. gather: x's row of sorted row r
- * is pair_of[r] / top_k (x[n, columns]), else r. bias [n_local, rows] of `type`, or NULL. */
+ * is pair_of[r] / top_k (x[n, columns]), else r. bias [n_local, rows] of `type`, or NULL. glu as of
+ * oct_cuda_matmul, where oct_cuda_expert_gates() says so, else UNSUPPORTED. */
 typedef struct oct_cuda_expert_matmul {
   oct_cuda_type type;   /* of x and bias: F32 with F32 weights, else BF16 */
   oct_cuda_type y_type; /* F32; BF16 too unless `type` is F32 */
@@ -579,12 +585,15 @@ typedef struct oct_cuda_expert_matmul {
   const oct_cuda_pairs *pairs;
   bool gather;
   const void *bias;
+  const oct_glu_params *glu;
   const void *x;
   size_t x_stride;
   void *y;
   size_t y_stride;
 } oct_cuda_expert_matmul;
 int oct_cuda_expert_multiply(const oct_cuda_queue *queue, const oct_cuda_expert_matmul *call);
+/* Whether the call, as it is without glu, may have one. */
+bool oct_cuda_expert_gates(const oct_cuda_queue *queue, const oct_cuda_expert_matmul *call);
 
 /* out[t] = sum over k of weights[t, k] y[row_of[t, k]], pairs not here left out, in the order of k;
  * `add`: out[t] += that. y is `type`, out is out_type. With norm ([width] of out_type), out[t] is

@@ -1,4 +1,5 @@
 /* Codes of four bits as checkpoints store them, to the packed rows that products read. */
+#include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/common.cuh"
 
 #define THREADS 256
@@ -26,10 +27,10 @@ pack(oct_cuda_packing c, uint32_t words) {
        i += (size_t)gridDim.x * THREADS) {
     uint32_t row = (uint32_t)(by_rows ? i / words : i % c.rows);
     uint32_t word = (uint32_t)(by_rows ? i % words : i / c.rows), packed = 0;
-    uint32_t first = word / 16 * 128 + word % 4 * 32 + word / 4 % 4 * 8;
 #pragma unroll
     for (uint32_t k = 0; k < 8; k++)
-      packed |= code_at(c, row, first + k) << (4 * (k / 2) + 16 * (k % 2));
+      packed |=
+          place_code(c.floats, code_at(c, row, input_of_pair(word, k / 2) + k % 2), k / 2, k % 2);
     ((uint32_t *)c.data)[(size_t)row * words + word] = packed;
   }
 }

@@ -5,7 +5,7 @@
  * The blocks that the card runs at a time share out the weight's rows evenly and go through their
  * own 16 at a time; warps share out the inputs in runs of DEPTH chunks and add up after each tile
  * in the order of warps. With E elements in 16 bytes a chunk is 4 E inputs, of which lane (g, t)
- * has [E t, + E) of rows g and g + 8, or of packed codes eight of each 32: the order of inputs
+ * has [E t, + E) of rows g and g + 8, or of packed codes four pairs of each 32: the order of inputs
  * within a sum is free, so they serve as the operand's elements of consecutive steps. Each warp
  * keeps DEPTH chunks on their way, across tiles; the first are asked for before the predecessors
  * have ended, and more are sent for to the L2 cache, as weights do not depend on them. */
@@ -102,6 +102,14 @@ template <int F, int NT> struct skinny {
     return x != NULL && at < a.columns ? *(const uint4 *)(x + at) : make_uint4(0, 0, 0, 0);
   }
 
+  /* The pairs that a packed word has. */
+  __device__ static uint4 pairs_of(const matmul_args &a, const bf16 *x, uint32_t at) {
+    if (x == NULL || at >= a.columns)
+      return make_uint4(0, 0, 0, 0);
+    const uint32_t *from = (const uint32_t *)(x + at);
+    return make_uint4(from[0], from[4], from[8], from[12]);
+  }
+
   /* d += eight weights of rows g and g + 8 times as many inputs. */
   __device__ static void add_run(float (&d)[4], const uint32_t *low, const uint32_t *high,
                                  uint4 p) {
@@ -147,7 +155,7 @@ template <int F, int NT> struct skinny {
       expand_word<F>(words[1][j], beside[1], j, high);
 #pragma unroll
       for (int n = 0; n < NT; n++) {
-        uint4 p = inputs_of(a, x[n], column + 32 * j + 8 * t);
+        uint4 p = pairs_of(a, x[n], column + 32 * j + 2 * t);
         if constexpr (!traits::INT4) {
           add_run(acc[n], low, high, p);
           continue;

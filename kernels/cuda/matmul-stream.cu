@@ -1,4 +1,4 @@
-/* Matrix products of few rows of x on Hopper, weights of every format, bound by reading the weight.
+/* Matrix products of few rows of x on Hopper, weights of bf16 and fp8, bound by reading the weight.
  *
  * One block a multiprocessor, which has some tiles of weight rows, so high that the blocks have
  * almost equally many rows. A tile's inputs come in units of four chunks, 64 bytes of each row, by
@@ -31,18 +31,17 @@ template <int F, int NT> struct shape {
   static constexpr uint32_t INPUTS = CHUNKS * EACH; /* of a unit */
   /* Rows of x are apart so that two of them are in different banks. */
   static constexpr uint32_t X_PITCH = INPUTS * 2 + 64, X_BYTES = 8 * NT * X_PITCH;
-  static constexpr uint32_t SIDE_BYTES = traits::PACKED ? 4 * traits::SIDES : 0; /* of a row */
   static constexpr int ROOM = WARPS * 8 * NT * 17; /* floats: the warps' sums of a tile */
 };
 
 struct stream_args {
   matmul_args a;
   oct_glu_params glu;
-  uint32_t halves;                             /* 2: gates, and ups as many rows further on */
-  uint32_t rows;                               /* of a half in all */
-  uint32_t tile_rows, tiles;                   /* of a half */
-  uint32_t units;                              /* of a tile */
-  uint32_t stages, stage_bytes, side_at, x_at; /* in a stage: weights, sides, x */
+  uint32_t halves;                    /* 2: gates, and ups as many rows further on */
+  uint32_t rows;                      /* of a half in all */
+  uint32_t tile_rows, tiles;          /* of a half */
+  uint32_t units;                     /* of a tile */
+  uint32_t stages, stage_bytes, x_at; /* in a stage: weights, x */
   uint32_t parts; /* that the groups of 16 rows leave of the warps: a unit's chunks are shared */
 };
 
@@ -58,46 +57,6 @@ struct ring {
     return barriers + 8 * (STAGES_MAX + s);
   }
 };
-
-/* What a tile is a part of: an expert's matrix, and some of its tokens. */
-struct job {
-  uint32_t expert, slot; /* of this call, and its matrix */
-  uint32_t first_token, n_tokens;
-};
-
-/* The number of groups of at most `most` tokens that experts have, and of the nth its job (when job
- * is not NULL); every warp finds it. */
-OCT_DEVICE uint32_t
-find_job(const matmul_args &a, uint32_t most, uint32_t nth, job *found) {
-  uint32_t lane = threadIdx.x % 32, all = 0;
-  for (uint32_t base = 0; base < a.n_experts; base += 32) {
-    uint32_t e = base + lane, from = 0, count = 0;
-    if (e < a.n_experts) {
-      from = a.starts[e];
-      count = a.starts[e + 1] - from;
-    }
-    uint32_t groups = (count + most - 1) / most, end = groups;
-#pragma unroll
-    for (int d = 1; d < 32; d *= 2) {
-      uint32_t before = __shfl_up_sync(0xffffffffu, end, d);
-      end += lane >= d ? before : 0;
-    }
-    end += all;
-    uint32_t who = __ballot_sync(0xffffffffu, nth < end);
-    if (found != NULL && who != 0) {
-      int l = __ffs((int)who) - 1;
-      uint32_t turn = nth - __shfl_sync(0xffffffffu, end - groups, l);
-      count = __shfl_sync(0xffffffffu, count, l) - turn * most;
-      found->expert = base + (uint32_t)l;
-      found->slot = a.slots != NULL ? a.slots[found->expert] : found->expert;
-      found->first_token = __shfl_sync(0xffffffffu, from, l) + turn * most;
-      found->n_tokens = min(count, most);
-      return 0;
-    }
-    all = __shfl_sync(0xffffffffu, end, 31);
-  }
-  return all;
-}
 
 /* The tiles of a block, [begin, end) of all; the job of one. With experts after the predecessors
  * alone. */
@@ -152,24 +111,14 @@ template <int F, int NT> struct fetcher {
   /* One lane. */
   __device__ void send_weights(uint32_t tile, uint32_t k, uint32_t stage) const {
     uint32_t room = r.base + stage * s.stage_bytes, box = s.tile_rows * 64;
-    uint32_t first = mine.first_row(tile), rows = min(s.tile_rows, s.rows - first);
-    uint32_t chunks = (inputs_of(k) + sizes::EACH - 1) / sizes::EACH;
-    uint32_t bytes = CHUNKS * s.halves * box + now.n_tokens * inputs_of(k) * 2;
-    if (sizes::SIDE_BYTES > 0)
-      bytes += chunks * s.halves * rows * sizes::SIDE_BYTES;
-    barrier_expect(r.full(stage), bytes);
-    size_t all = packed_columns(s.a.columns) / 128;
+    uint32_t first = mine.first_row(tile);
+    barrier_expect(r.full(stage), CHUNKS * s.halves * box + now.n_tokens * inputs_of(k) * 2);
     for (uint32_t h = 0; h < s.halves; h++)
 #pragma unroll
       for (uint32_t c = 0; c < CHUNKS; c++) {
         uint32_t chunk = k * CHUNKS + c, row = first + h * s.rows;
         copy_box(room + (h * CHUNKS + c) * box, map, r.full(stage), (int)(chunk * 64),
                  (int)(now.slot * s.a.rows + row));
-        if (sizes::SIDE_BYTES > 0 && c < chunks)
-          copy_bulk(room + s.side_at + (h * CHUNKS + c) * s.tile_rows * sizes::SIDE_BYTES,
-                    (const char *)s.a.scales +
-                        ((now.slot * all + chunk) * s.a.rows + row) * sizes::SIDE_BYTES,
-                    rows * sizes::SIDE_BYTES, r.full(stage));
       }
   }
 
@@ -214,21 +163,6 @@ template <int F, int NT> struct fetcher {
 };
 
 /* ---------------------------------------------------------------- products */
-
-OCT_DEVICE uint4
-load_shared(uint32_t from) {
-  uint4 v;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "r"(from));
-  return v;
-}
-OCT_DEVICE uint32_t
-load_shared_word(uint32_t from) {
-  uint32_t v;
-  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(from));
-  return v;
-}
 
 template <int F, int NT> struct multiplier {
   using traits = kind_traits<F>;
@@ -282,34 +216,6 @@ template <int F, int NT> struct multiplier {
     }
   }
 
-  __device__ void packed(const uint4 (&raw)[2], const uint32_t (&side)[2][traits::SIDES],
-                         uint32_t x) {
-    const uint32_t words[2][4] = {{raw[0].x, raw[0].y, raw[0].z, raw[0].w},
-                                  {raw[1].x, raw[1].y, raw[1].z, raw[1].w}};
-    constexpr int EACH = 4 / traits::SIDES; /* words of a group */
-    float sums[NT][4];
-#pragma unroll
-    for (int j = 0; j < 4; j++) {
-      uint32_t low[4], high[4];
-      expand_word<F>(words[0][j], side[0], j, low);
-      expand_word<F>(words[1][j], side[1], j, high);
-#pragma unroll
-      for (int n = 0; n < NT; n++) {
-        uint4 p = inputs(x, n, 32 * j + 8 * t);
-        if constexpr (!traits::INT4) {
-          add_run(acc[n], low, high, p);
-          continue;
-        }
-        if (j % EACH == 0)
-          sums[n][0] = sums[n][1] = sums[n][2] = sums[n][3] = 0;
-        add_run(sums[n], low, high, p);
-        if (j % EACH == EACH - 1)
-          add_scaled(n, sums[n], int4_scale(side_of_word<F>(side[0], j)),
-                     int4_scale(side_of_word<F>(side[1], j)));
-      }
-    }
-  }
-
   /* The scales of fp8 blocks for the thread's rows, of each chunk of unit k. */
   __device__ void load_scales(uint32_t k, float (&scale)[CHUNKS][2]) const {
     uint32_t first = half * s.rows + tile_first + row + g;
@@ -334,19 +240,7 @@ template <int F, int NT> struct multiplier {
         continue;
       uint32_t from = room + c * box + at, x = room + s.x_at + c * sizes::EACH * 2;
       const uint4 raw[2] = {load_shared(from), load_shared(from + 8 * 64)};
-      if constexpr (traits::PACKED) {
-        uint32_t side[2][traits::SIDES];
-        uint32_t beside =
-            room + s.side_at + ((half * CHUNKS + c) * s.tile_rows + row + g) * sizes::SIDE_BYTES;
-#pragma unroll
-        for (int h = 0; h < 2; h++)
-#pragma unroll
-          for (int i = 0; i < traits::SIDES; i++)
-            side[h][i] = load_shared_word(beside + 8 * h * sizes::SIDE_BYTES + 4 * i);
-        packed(raw, side, x);
-      } else {
-        plain(raw, scale[c], x);
-      }
+      plain(raw, scale[c], x);
     }
   }
 
@@ -510,14 +404,11 @@ launch_stream(const oct_cuda_queue *queue, const matmul_args &a) {
   while (groups < s.halves * ceil_div(s.tile_rows, 16))
     groups *= 2;
   s.parts = WARPS / groups < CHUNKS ? WARPS / groups : CHUNKS;
-  s.side_at = CHUNKS * s.halves * s.tile_rows * 64;
-  s.x_at = round_up(s.side_at + CHUNKS * s.halves * s.tile_rows * sizes::SIDE_BYTES, 128);
+  s.x_at = round_up(CHUNKS * s.halves * s.tile_rows * 64, 128);
   s.stage_bytes = round_up(s.x_at + sizes::X_BYTES, 128);
   uint32_t stages = RING_BYTES / s.stage_bytes;
   s.stages = stages < STAGES_MAX ? stages : STAGES_MAX;
-  size_t bytes = F == KIND_BF16           ? (size_t)a.columns * 2
-                 : kind_traits<F>::PACKED ? round_up(a.columns, 128) / 2
-                                          : a.columns;
+  size_t bytes = F == KIND_BF16 ? (size_t)a.columns * 2 : a.columns;
   CUtensorMap map = {};
   if (!make_map(&map, a, F == KIND_BF16 ? a.w_stride * 2 : bytes, bytes, s.tile_rows))
     return OCT_CUDA_UNSUPPORTED;
@@ -537,9 +428,8 @@ launch_stream(const oct_cuda_queue *queue, const matmul_args &a) {
 bool
 oct_matmul_stream_can(const oct_cuda_queue *queue, oct_cuda_format format, const matmul_args &a) {
   return queue->capability == 90 && format != OCT_CUDA_MATRIX_F32 &&
-         (a.starts != NULL || a.m <= M_MAX) && a.batch <= 1 && !a.transposed &&
-         oct_matmul_is_even(a, format) && (format < OCT_CUDA_MATRIX_MXFP4 || a.rows % 4 == 0) &&
-         (a.glu == NULL || a.rows % 8 == 0);
+         format < OCT_CUDA_MATRIX_MXFP4 && (a.starts != NULL || a.m <= M_MAX) && a.batch <= 1 &&
+         !a.transposed && oct_matmul_is_even(a, format) && (a.glu == NULL || a.rows % 8 == 0);
 }
 
 int
@@ -547,8 +437,8 @@ oct_matmul_stream(const oct_cuda_queue *queue, oct_cuda_format format, const mat
   /* Experts: so many that one with more tokens than most is not often read twice. */
   uint32_t m = a.starts != NULL ? 2 * ceil_div(a.m, a.n_experts) : a.m;
   if (m <= 8)
-    return OCT_BY_KIND(format, a.group, F, launch_stream<F, 1>(queue, a));
+    return OCT_BY_PLAIN_KIND(format, F, launch_stream<F, 1>(queue, a));
   if (m <= 16)
-    return OCT_BY_KIND(format, a.group, F, launch_stream<F, 2>(queue, a));
-  return OCT_BY_KIND(format, a.group, F, launch_stream<F, 4>(queue, a));
+    return OCT_BY_PLAIN_KIND(format, F, launch_stream<F, 2>(queue, a));
+  return OCT_BY_PLAIN_KIND(format, F, launch_stream<F, 4>(queue, a));
 }

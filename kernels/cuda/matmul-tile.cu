@@ -26,6 +26,11 @@ store_shared(uint32_t to, uint4 v) {
                "r"(v.w));
 }
 
+OCT_DEVICE void
+store_pair(uint32_t to, uint32_t v) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(to), "r"(v));
+}
+
 /* Of a weight row a tile has 64 inputs: of packed codes two words of each of a chunk's four runs,
  * else runs of 16 bytes. */
 template <int F> struct tiler {
@@ -105,12 +110,16 @@ template <int F> struct tiler {
       } else {
         expand_plain<F>(w[i], pairs);
       }
+      if constexpr (traits::PACKED)
 #pragma unroll
-      for (int c = 0; c < E / 8; c++)
-        store_shared(
-            room + X_BYTES +
-                place(at / RUNS, traits::PACKED ? 4 * c + at % RUNS : at % RUNS * (E / 8) + c),
-            make_uint4(pairs[4 * c], pairs[4 * c + 1], pairs[4 * c + 2], pairs[4 * c + 3]));
+        for (int c = 0; c < 8; c++)
+          store_pair(room + X_BYTES + place(at / RUNS, c) + 4 * (at % RUNS), pairs[c]);
+      else
+#pragma unroll
+        for (int c = 0; c < E / 8; c++)
+          store_shared(
+              room + X_BYTES + place(at / RUNS, at % RUNS * (E / 8) + c),
+              make_uint4(pairs[4 * c], pairs[4 * c + 1], pairs[4 * c + 2], pairs[4 * c + 3]));
     }
   }
 

@@ -1,4 +1,4 @@
-/* Matrix products of many rows of x on Hopper with weights of every format, experts too.
+/* Matrix products of many rows of x on Hopper with weights of bf16 and fp8, experts too.
  *
  * A block has 192 weight rows by up to 192 tokens, and goes over the inputs 64 at a time, through a
  * ring of four stages of both operands as bf16. x, gathered where experts want that, and bf16
@@ -34,13 +34,6 @@ place(uint32_t row, uint32_t chunk) {
   return row * (INPUTS * 2) + 16 * (chunk ^ (row % 8));
 }
 
-/* 16 bytes from memory to shared memory, zeros when not `here`. */
-OCT_DEVICE void
-copy_async(uint32_t to, const void *from, bool here) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-               "r"(here ? 16 : 0)
-               : "memory");
-}
 OCT_DEVICE void
 copies_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
@@ -65,7 +58,6 @@ struct work {
 };
 
 template <int F> struct loader {
-  using traits = kind_traits<F>;
   static constexpr bool DIRECT = F == KIND_BF16;
   static constexpr int X_COPIES = TOKENS * 8 / THREADS, W_COPIES = ROWS * 8 / THREADS;
   static constexpr int UNITS = ROWS * 4 / THREADS; /* of 16 inputs, through registers */
@@ -74,7 +66,7 @@ template <int F> struct loader {
   const char *w;           /* the weight's first row */
   size_t row_bytes;
   uint4 raw[UNITS];
-  uint32_t side[UNITS][traits::SIDES];
+  uint32_t side[UNITS][1];
 
   __device__ void open(const matmul_args &a, const work &b) {
     row_bytes = weight_row_bytes<F>(a);
@@ -110,66 +102,39 @@ template <int F> struct loader {
       }
   }
 
-  /* Weights of stage `step` to registers: a unit is eight bytes of a packed run, or 16 codes. */
+  /* Weights of stage `step` to registers: a unit is 16 codes. */
   __device__ void load(const matmul_args &a, const work &b, uint32_t step) {
 #pragma unroll
     for (int i = 0; i < UNITS; i++) {
-      uint32_t at = i * THREADS + threadIdx.x, row = at / 4, t = at % 4, column = step * INPUTS;
+      uint32_t at = i * THREADS + threadIdx.x, row = at / 4, column = step * INPUTS;
       raw[i] = make_uint4(0, 0, 0, 0);
-#pragma unroll
-      for (int k = 0; k < traits::SIDES; k++)
-        side[i][k] = 0;
-      if (b.first_row + row >= a.rows || column + (traits::PACKED ? 0 : 16 * t) >= a.columns)
+      side[i][0] = 0;
+      if (b.first_row + row >= a.rows || column + 16 * (at % 4) >= a.columns)
         continue;
-      const char *from = w + row * row_bytes;
-      if constexpr (traits::PACKED) {
-        uint2 two = *(const uint2 *)(from + (size_t)(step / 2) * 64 + t * 16 + step % 2 * 8);
-        raw[i].x = two.x;
-        raw[i].y = two.y;
-      } else {
-        raw[i] = *(const uint4 *)(from + column + 16 * t);
-      }
+      raw[i] = *(const uint4 *)(w + row * row_bytes + column + 16 * (at % 4));
       load_side<F>(a, b.slot, b.first_row + row, column, side[i]);
     }
   }
 
-  /* Eight inputs of a unit, of the half of a chunk that the stage is. */
-  template <int HALF>
-  __device__ static void expand(const uint4 &v, const uint32_t (&beside)[traits::SIDES],
-                                uint32_t (&pairs)[8]) {
-    if constexpr (traits::PACKED) {
-      expand_scaled<F>(v.x, beside, 2 * HALF, pairs);
-      expand_scaled<F>(v.y, beside, 2 * HALF + 1, pairs + 4);
-    } else if constexpr (!DIRECT) {
-      expand_plain<F>(v, pairs);
+  /* Registers to stage `step`. */
+  __device__ void store(uint32_t base, uint32_t step) const {
+    uint32_t room = base + step % STAGES * STAGE_BYTES;
+#pragma unroll
+    for (int i = 0; i < UNITS; i++) {
+      uint32_t at = i * THREADS + threadIdx.x, pairs[8];
+      expand_plain<F>(raw[i], pairs);
       if constexpr (F == KIND_FP8_BLOCK) {
-        __nv_bfloat162 both = __float2bfloat162_rn(__uint_as_float(beside[0]));
+        __nv_bfloat162 both = __float2bfloat162_rn(__uint_as_float(side[i][0]));
 #pragma unroll
         for (int k = 0; k < 8; k++)
           pairs[k] = multiply_pairs(pairs[k], *reinterpret_cast<uint32_t *>(&both));
       }
-    }
-  }
-
-  /* Registers to stage `step`. */
-  template <int HALF> __device__ void store_half(uint32_t room) const {
-#pragma unroll
-    for (int i = 0; i < UNITS; i++) {
-      uint32_t at = i * THREADS + threadIdx.x, row = at / 4, t = at % 4, pairs[8];
-      expand<HALF>(raw[i], side[i], pairs);
 #pragma unroll
       for (int c = 0; c < 2; c++)
         store_shared(
-            room + place(row, traits::PACKED ? 4 * c + t : 2 * t + c),
+            room + place(at / 4, 2 * (at % 4) + c),
             make_uint4(pairs[4 * c], pairs[4 * c + 1], pairs[4 * c + 2], pairs[4 * c + 3]));
     }
-  }
-  __device__ void store(uint32_t base, uint32_t step) const {
-    uint32_t room = base + step % STAGES * STAGE_BYTES;
-    if (step % 2 == 0)
-      store_half<0>(room);
-    else
-      store_half<1>(room);
   }
 };
 
@@ -374,11 +339,12 @@ launch_wide(const oct_cuda_queue *queue, const matmul_args &a) {
 
 bool
 oct_matmul_wide_can(const oct_cuda_queue *queue, oct_cuda_format format, const matmul_args &a) {
-  return queue->capability == 90 && format != OCT_CUDA_MATRIX_F32 && a.batch <= 1 &&
-         !a.transposed && oct_matmul_is_even(a, format) && (uintptr_t)a.y % 16 == 0;
+  return queue->capability == 90 && format != OCT_CUDA_MATRIX_F32 &&
+         format < OCT_CUDA_MATRIX_MXFP4 && a.batch <= 1 && !a.transposed &&
+         oct_matmul_is_even(a, format) && (uintptr_t)a.y % 16 == 0;
 }
 
 int
 oct_matmul_wide(const oct_cuda_queue *queue, oct_cuda_format format, const matmul_args &a) {
-  return OCT_BY_KIND(format, a.group, F, launch_wide<F>(queue, a));
+  return OCT_BY_PLAIN_KIND(format, F, launch_wide<F>(queue, a));
 }

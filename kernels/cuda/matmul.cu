@@ -385,7 +385,7 @@ oct_cuda_matrix_scale_bytes(const oct_cuda_matrix *m) {
     return m->rows * sizeof(float);
   if (m->format == OCT_CUDA_MATRIX_FP8_BLOCK)
     return ceil_div(m->rows, 128) * chunks * sizeof(float);
-  if (m->format == OCT_CUDA_MATRIX_MXFP4)
+  if (m->format == OCT_CUDA_MATRIX_MXFP4 || m->format == OCT_CUDA_MATRIX_MXFP4_ROWS)
     return chunks * m->rows * 4;
   return m->format == OCT_CUDA_MATRIX_INT4 ? chunks * m->rows * (128 / m->group) * 4 : 0;
 }
@@ -395,24 +395,24 @@ oct_matmul_is_even(const matmul_args &a, oct_cuda_format format) {
   static const uint32_t step[] = {
       [OCT_CUDA_MATRIX_F32] = 4,        [OCT_CUDA_MATRIX_BF16] = 8,   [OCT_CUDA_MATRIX_FP8] = 16,
       [OCT_CUDA_MATRIX_FP8_BLOCK] = 16, [OCT_CUDA_MATRIX_MXFP4] = 32, [OCT_CUDA_MATRIX_INT4] = 32};
-  return a.columns % step[format] == 0 && a.x_stride % 8 == 0 &&
-         (format != OCT_CUDA_MATRIX_BF16 || a.w_stride % 8 == 0) && (uintptr_t)a.x % 16 == 0 &&
-         (uintptr_t)a.w % 16 == 0;
+  return format < OCT_CUDA_MATRIX_MXFP4_ROWS && a.columns % step[format] == 0 &&
+         a.x_stride % 8 == 0 && (format != OCT_CUDA_MATRIX_BF16 || a.w_stride % 8 == 0) &&
+         (uintptr_t)a.x % 16 == 0 && (uintptr_t)a.w % 16 == 0;
 }
 
-/* Where the stream kernel is the quicker one, by kernels/bench on an H200: for weights of many
- * rows, from more than so many rows of x on. It does not replace cuBLASLt for BF16. */
-#define STREAM_WEIGHT_ROWS 16384
-#define STREAM_MAX         32
+/* Where the kernel for codes is the quicker one, by kernels/bench on an H200: for weights of many
+ * rows from more than `tall` rows of x on, for others from more than `low` on. */
+#define TALL_ROWS 16384
 
 static bool
-prefers_stream(const oct_cuda_matmul *c) {
-  static const uint32_t beyond[] = {
-      [OCT_CUDA_MATRIX_F32] = STREAM_MAX, [OCT_CUDA_MATRIX_BF16] = STREAM_MAX,
-      [OCT_CUDA_MATRIX_FP8] = 16,         [OCT_CUDA_MATRIX_FP8_BLOCK] = 0,
-      [OCT_CUDA_MATRIX_MXFP4] = 16,       [OCT_CUDA_MATRIX_INT4] = 8};
-  return c->m <= STREAM_MAX && c->m > beyond[c->weight.format] &&
-         c->weight.rows >= STREAM_WEIGHT_ROWS;
+prefers_codes(const oct_cuda_matmul *c) {
+  static const struct {
+    uint32_t tall, low;
+  } of[] = {/* from FP8 on */ {8, 16}, {0, 16}, {0, 16}, {0, 16}};
+  if (c->weight.format < OCT_CUDA_MATRIX_FP8 || c->weight.format > OCT_CUDA_MATRIX_INT4)
+    return false;
+  uint32_t i = c->weight.format - OCT_CUDA_MATRIX_FP8;
+  return c->m > (c->weight.rows >= TALL_ROWS ? of[i].tall : of[i].low);
 }
 
 oct_cuda_path
@@ -427,8 +427,8 @@ oct_cuda_matmul_path(const oct_cuda_queue *queue, const oct_cuda_matmul *c) {
   matmul_args a = make_args(c);
   if (c->batch > 1 || c->transposed)
     return OCT_CUDA_PATH_BLAS;
-  if (prefers_stream(c) && oct_matmul_stream_can(queue, c->weight.format, a))
-    return OCT_CUDA_PATH_STREAM;
+  if (prefers_codes(c) && oct_matmul_codes_can(queue, c->weight.format, a))
+    return OCT_CUDA_PATH_CODES;
   if (c->weight.format == OCT_CUDA_MATRIX_BF16 && c->m <= SKINNY_BF16_MAX &&
       (size_t)a.rows * a.columns * 2 <= SKINNY_BF16_BYTES &&
       oct_matmul_is_even(a, c->weight.format))
@@ -465,8 +465,8 @@ oct_cuda_multiply(const oct_cuda_queue *queue, oct_cuda_blas *blas, const oct_cu
     return OCT_CUDA_OK;
   oct_cuda_format format = call->weight.format;
   bool is_float = format == OCT_CUDA_MATRIX_F32;
-  if (is_float != (call->x_type == OCT_CUDA_F32) || call->y_type == OCT_CUDA_FP8 ||
-      (is_float && call->y_type != OCT_CUDA_F32))
+  if (format >= OCT_CUDA_MATRIX_MXFP4_ROWS || is_float != (call->x_type == OCT_CUDA_F32) ||
+      call->y_type == OCT_CUDA_FP8 || (is_float && call->y_type != OCT_CUDA_F32))
     return OCT_CUDA_UNSUPPORTED;
   oct_cuda_path path = oct_cuda_matmul_path(queue, call);
   if (path == OCT_CUDA_PATH_STREAM) {
@@ -474,6 +474,12 @@ oct_cuda_multiply(const oct_cuda_queue *queue, oct_cuda_blas *blas, const oct_cu
     if (call->x_type != OCT_CUDA_BF16 || !oct_matmul_stream_can(queue, format, a))
       return OCT_CUDA_UNSUPPORTED;
     return oct_matmul_stream(queue, format, a);
+  }
+  if (path == OCT_CUDA_PATH_CODES) {
+    matmul_args a = make_args(call);
+    if (call->x_type != OCT_CUDA_BF16 || !oct_matmul_codes_can(queue, format, a))
+      return OCT_CUDA_UNSUPPORTED;
+    return oct_matmul_codes(queue, format, a);
   }
   if (call->glu != NULL)
     return OCT_CUDA_UNSUPPORTED;
@@ -506,10 +512,19 @@ oct_cuda_multiply(const oct_cuda_queue *queue, oct_cuda_blas *blas, const oct_cu
 #define EXPERT_STREAM      32
 #define EXPERT_TILE_TOKENS 16
 
+static bool
+prefers_codes_of_experts(oct_cuda_format format, const matmul_args &a) {
+  if (format == OCT_CUDA_MATRIX_FP8_BLOCK)
+    return a.m > a.n_experts / 2 && a.m <= a.n_experts * 64;
+  return format >= OCT_CUDA_MATRIX_MXFP4 && (a.m > 32 || a.columns <= 3 * a.rows);
+}
+
 static oct_cuda_path
 choose_expert_path(const oct_cuda_queue *queue, oct_cuda_format format, const matmul_args &a) {
   if ((queue->flags & OCT_CUDA_FIXED_ORDER) != 0)
     return OCT_CUDA_PATH_TILE;
+  if (prefers_codes_of_experts(format, a) && oct_matmul_codes_can(queue, format, a))
+    return OCT_CUDA_PATH_CODES;
   uint32_t streamed = format == OCT_CUDA_MATRIX_BF16 ? EXPERT_STREAM_BF16 : EXPERT_STREAM;
   if (a.m <= a.n_experts * streamed && oct_matmul_stream_can(queue, format, a))
     return OCT_CUDA_PATH_STREAM;
@@ -518,8 +533,8 @@ choose_expert_path(const oct_cuda_queue *queue, oct_cuda_format format, const ma
   return a.m <= a.n_experts * EXPERT_TILE_TOKENS ? OCT_CUDA_PATH_SKINNY : OCT_CUDA_PATH_TILE;
 }
 
-int
-oct_cuda_expert_multiply(const oct_cuda_queue *queue, const oct_cuda_expert_matmul *call) {
+static matmul_args
+make_expert_args(const oct_cuda_expert_matmul *call) {
   const oct_cuda_pairs *pairs = call->pairs;
   matmul_args a = {};
   a.w = call->weight.data;
@@ -542,22 +557,48 @@ oct_cuda_expert_multiply(const oct_cuda_queue *queue, const oct_cuda_expert_matm
   a.w_batch = (size_t)a.rows * a.columns;
   a.top_k = pairs->top_k;
   a.gather = call->gather;
+  a.glu = call->glu;
+  return a;
+}
+
+static oct_cuda_path
+expert_path(const oct_cuda_queue *queue, const oct_cuda_expert_matmul *call, const matmul_args &a) {
+  return call->path != OCT_CUDA_PATH_AUTO ? call->path
+                                          : choose_expert_path(queue, call->weight.format, a);
+}
+
+bool
+oct_cuda_expert_gates(const oct_cuda_queue *queue, const oct_cuda_expert_matmul *call) {
+  matmul_args a = make_expert_args(call);
+  return call->type == OCT_CUDA_BF16 && a.rows % 8 == 0 &&
+         oct_matmul_codes_can(queue, call->weight.format, a) &&
+         expert_path(queue, call, a) == OCT_CUDA_PATH_CODES;
+}
+
+int
+oct_cuda_expert_multiply(const oct_cuda_queue *queue, const oct_cuda_expert_matmul *call) {
+  matmul_args a = make_expert_args(call);
   if (a.m == 0 || a.n_experts == 0)
     return OCT_CUDA_OK;
   oct_cuda_format format = call->weight.format;
-  if ((format == OCT_CUDA_MATRIX_F32) != (call->type == OCT_CUDA_F32) ||
+  if (format >= OCT_CUDA_MATRIX_MXFP4_ROWS ||
+      (format == OCT_CUDA_MATRIX_F32) != (call->type == OCT_CUDA_F32) ||
       (call->type == OCT_CUDA_F32 && call->y_type != OCT_CUDA_F32) || !is_activation(call->y_type))
+    return OCT_CUDA_UNSUPPORTED;
+  oct_cuda_path path = expert_path(queue, call, a);
+  if (call->glu != NULL && path != OCT_CUDA_PATH_CODES)
     return OCT_CUDA_UNSUPPORTED;
   if (format == OCT_CUDA_MATRIX_F32 || !oct_matmul_is_even(a, format))
     return oct_matmul_plain(queue, format, a);
-  oct_cuda_path path =
-      call->path != OCT_CUDA_PATH_AUTO ? call->path : choose_expert_path(queue, format, a);
   if (path == OCT_CUDA_PATH_STREAM)
     return oct_matmul_stream_can(queue, format, a) ? oct_matmul_stream(queue, format, a)
                                                    : OCT_CUDA_UNSUPPORTED;
   if (path == OCT_CUDA_PATH_WIDE)
     return oct_matmul_wide_can(queue, format, a) ? oct_matmul_wide(queue, format, a)
                                                  : OCT_CUDA_UNSUPPORTED;
+  if (path == OCT_CUDA_PATH_CODES)
+    return oct_matmul_codes_can(queue, format, a) ? oct_matmul_codes(queue, format, a)
+                                                  : OCT_CUDA_UNSUPPORTED;
   if (path == OCT_CUDA_PATH_SKINNY)
     return oct_matmul_skinny(queue, format, a);
   return path == OCT_CUDA_PATH_TILE ? oct_matmul_tile(queue, format, a) : OCT_CUDA_UNSUPPORTED;

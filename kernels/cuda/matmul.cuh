@@ -60,6 +60,16 @@ enum {
    : (group_value) == 32  ? [&] { constexpr int F = KIND_INT4_32; return __VA_ARGS__; }()          \
                           : OCT_CUDA_UNSUPPORTED)
 
+/* The same for those that are not packed. */
+#define OCT_BY_PLAIN_KIND(format_value, F, ...)                                                    \
+  ((format_value) == OCT_CUDA_MATRIX_BF16                                                          \
+       ? [&] { constexpr int F = KIND_BF16; return __VA_ARGS__; }()                                \
+   : (format_value) == OCT_CUDA_MATRIX_FP8                                                         \
+       ? [&] { constexpr int F = KIND_FP8; return __VA_ARGS__; }()                                 \
+   : (format_value) == OCT_CUDA_MATRIX_FP8_BLOCK                                                   \
+       ? [&] { constexpr int F = KIND_FP8_BLOCK; return __VA_ARGS__; }()                           \
+       : OCT_CUDA_UNSUPPORTED)
+
 /* E: elements in 16 bytes. SIDES: words beside them that scales are in. */
 template <int F> struct kind_traits {
   static constexpr bool INT4 = F >= KIND_INT4_128, PACKED = F >= KIND_MXFP4;
@@ -73,23 +83,27 @@ packed_columns(uint32_t columns) {
   return (columns + 127) / 128 * 128;
 }
 
-/* Word `i` of four bits a code to pairs of bf16, inputs 2 i and 2 i + 1 the ith: the low half has
- * the even ones.
+/* A word of four bits a code to pairs of bf16, the first input of each in the lower half.
  *
- * e2m1: sign, exponent and mantissa in place are the value times 2^-126; the scale is a power of
- * two, and `rest` what one bf16 of it lacks. */
+ * e2m1 (codes.cuh has their places): sign, exponent and mantissa in place are the value times
+ * 2^-126, which a scale brings back; what one bf16 of that lacks are FP4_SHIFT powers of two, that
+ * sums get. */
+#define FP4_SHIFT 32
+
+/* Two bf16 of the scale of word j of a chunk. */
+OCT_DEVICE uint32_t
+fp4_scale(uint32_t side, int j) {
+  constexpr uint32_t ADDED = (126 - FP4_SHIFT) << 7;
+  return __byte_perm(side, 0, 0x4040 + 0x0101 * j) * 128 + (ADDED << 16 | ADDED);
+}
+
 OCT_DEVICE void
-expand_fp4(uint32_t codes, uint32_t exponent, uint32_t *pairs) {
-  uint32_t most = exponent + 126 < 254 ? exponent + 126 : 254, rest = exponent + 126 - most;
-  uint32_t scale = most << 7 | most << 23, more = (rest + 127) << 7 | (rest + 127) << 23;
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    uint32_t sign = codes << (12 - 4 * i) & 0x80008000u;
-    uint32_t size = (i < 2 ? codes << (6 - 4 * i) : codes >> (4 * i - 6)) & 0x01c001c0u;
-    pairs[i] = multiply_pairs(sign | size, scale);
-    if (rest > 0)
-      pairs[i] = multiply_pairs(pairs[i], more);
-  }
+expand_fp4(uint32_t codes, uint32_t scale, uint32_t *pairs) {
+  constexpr uint32_t SIGN = 0x80008000u, SIZE = 0x01c001c0u;
+  pairs[0] = multiply_pairs(codes & (SIGN | SIZE), scale);
+  pairs[1] = multiply_pairs(codes << 3 & (SIGN | SIZE), scale);
+  pairs[2] = multiply_pairs((codes << 6 & SIZE) | (codes << 1 & SIGN), scale);
+  pairs[3] = multiply_pairs((codes >> 3 & SIZE) | (codes << 2 & SIGN), scale);
 }
 
 /* Integers less a zero. */
@@ -112,12 +126,12 @@ side_of_word(const uint32_t (&side)[kind_traits<F>::SIDES], int j) {
   return side[j * kind_traits<F>::SIDES / 4];
 }
 
-/* A word of a chunk, j of four: unscaled integers, or values. */
+/* A word of a chunk, j of four: unscaled integers, or values times 2^-FP4_SHIFT. */
 template <int F>
 OCT_DEVICE void
 expand_word(uint32_t codes, const uint32_t (&side)[kind_traits<F>::SIDES], int j, uint32_t *pairs) {
   if constexpr (F == KIND_MXFP4)
-    expand_fp4(codes, side[0] >> (8 * j) & 0xff, pairs);
+    expand_fp4(codes, fp4_scale(side[0], j), pairs);
   else
     expand_int4(codes, side_of_word<F>(side, j), pairs);
 }
@@ -187,7 +201,9 @@ expand_plain(uint4 raw, uint32_t (&pairs)[kind_traits<F>::E / 2]) {
 template <int F>
 OCT_DEVICE float
 row_scale(const matmul_args &a, size_t expert, uint32_t row) {
-  return F == KIND_FP8 ? ((const float *)a.scales)[expert * a.rows + row] : 1;
+  if constexpr (F == KIND_FP8)
+    return ((const float *)a.scales)[expert * a.rows + row];
+  return F == KIND_MXFP4 ? (float)(1ull << FP4_SHIFT) : 1;
 }
 
 /* Bytes from row to row. */
@@ -214,6 +230,73 @@ store_sum(const matmul_args &a, size_t token, uint32_t r, float sum, const bf16 
   }
 }
 
+/* ---------------------------------------------------------------- experts */
+
+/* What a tile is a part of: an expert's matrix, and some of its tokens. */
+struct job {
+  uint32_t expert, slot; /* of this call, and its matrix */
+  uint32_t first_token, n_tokens;
+};
+
+/* The number of groups of at most `most` tokens that experts have, and of the nth its job (when job
+ * is not NULL); every warp finds it. */
+OCT_DEVICE uint32_t
+find_job(const matmul_args &a, uint32_t most, uint32_t nth, job *found) {
+  uint32_t lane = threadIdx.x % 32, all = 0;
+  for (uint32_t base = 0; base < a.n_experts; base += 32) {
+    uint32_t e = base + lane, from = 0, count = 0;
+    if (e < a.n_experts) {
+      from = a.starts[e];
+      count = a.starts[e + 1] - from;
+    }
+    uint32_t groups = (count + most - 1) / most, end = groups;
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+      uint32_t before = __shfl_up_sync(0xffffffffu, end, d);
+      end += lane >= d ? before : 0;
+    }
+    end += all;
+    uint32_t who = __ballot_sync(0xffffffffu, nth < end);
+    if (found != NULL && who != 0) {
+      int l = __ffs((int)who) - 1;
+      uint32_t turn = nth - __shfl_sync(0xffffffffu, end - groups, l);
+      count = __shfl_sync(0xffffffffu, count, l) - turn * most;
+      found->expert = base + (uint32_t)l;
+      found->slot = a.slots != NULL ? a.slots[found->expert] : found->expert;
+      found->first_token = __shfl_sync(0xffffffffu, from, l) + turn * most;
+      found->n_tokens = min(count, most);
+      return 0;
+    }
+    all = __shfl_sync(0xffffffffu, end, 31);
+  }
+  return all;
+}
+
+/* ---------------------------------------------------------------- shared memory */
+
+OCT_DEVICE uint4
+load_shared(uint32_t from) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(from));
+  return v;
+}
+OCT_DEVICE uint32_t
+load_shared_word(uint32_t from) {
+  uint32_t v;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(from));
+  return v;
+}
+
+/* 16 bytes from memory to shared memory, zeros when not `here`. */
+OCT_DEVICE void
+copy_async(uint32_t to, const void *from, bool here) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "r"(here ? 16 : 0)
+               : "memory");
+}
+
 /* ---------------------------------------------------------------- the kernels' launchers */
 
 /* Whether 16-byte loads serve: columns, strides, alignment. */
@@ -224,6 +307,10 @@ int oct_matmul_tile(const oct_cuda_queue *queue, oct_cuda_format format, const m
 bool oct_matmul_stream_can(const oct_cuda_queue *queue, oct_cuda_format format,
                            const matmul_args &args);
 int oct_matmul_stream(const oct_cuda_queue *queue, oct_cuda_format format, const matmul_args &args);
+/* Weights of eight and four bits on Hopper, any number of rows, experts too. */
+bool oct_matmul_codes_can(const oct_cuda_queue *queue, oct_cuda_format format,
+                          const matmul_args &args);
+int oct_matmul_codes(const oct_cuda_queue *queue, oct_cuda_format format, const matmul_args &args);
 /* Many rows on Hopper, experts too. */
 bool oct_matmul_wide_can(const oct_cuda_queue *queue, oct_cuda_format format,
                          const matmul_args &args);

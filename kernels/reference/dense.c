@@ -8,6 +8,28 @@
 
 #define MIN(a, b) ((a) < (b) ? (a) : (b))
 
+/* ---------------------------------------------------------------- MXFP8 */
+
+static float
+round_to_e4m3(float x) {
+  float size = fminf(fabsf(x), 448), step = ldexpf(1, (size < 0x1p-6f ? -6 : ilogbf(size)) - 3);
+  return copysignf(fminf(nearbyintf(size / step) * step, 448), x);
+}
+
+void
+oct_ref_quantise_mx(const float *x, size_t n, float *out, uint8_t *scales) {
+  for (size_t at = 0; at < n; at += 32) {
+    float most = 0;
+    for (size_t i = at; i < at + 32; i++)
+      most = fmaxf(most, fabsf(x[i]));
+    int exponent = most < 0x1p-118f ? -127 : ilogbf(most) - 8;
+    exponent += exponent > -127 && most > ldexpf(448, exponent);
+    for (size_t i = at; i < at + 32; i++)
+      out[i] = ldexpf(round_to_e4m3(ldexpf(x[i], -exponent)), exponent);
+    scales[at / 32] = (uint8_t)(exponent + 127);
+  }
+}
+
 /* ---------------------------------------------------------------- rows */
 
 void

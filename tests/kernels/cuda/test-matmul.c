@@ -47,6 +47,7 @@ make_codes(const oct_cuda_queue *queue, weight *w, gsize n) {
     }
   }
   const oct_cuda_packing packing = {.kind = OCT_CUDA_CODES_ROWS,
+                                    .floats = is_mx,
                                     .rows = (guint32)rows,
                                     .columns = m->columns,
                                     .codes = device_copy(codes, rows * columns / 2),
@@ -85,6 +86,7 @@ static const variant variants[] = {{OCT_CUDA_MATRIX_F32, 0},   {OCT_CUDA_MATRIX_
                                    {OCT_CUDA_MATRIX_MXFP4, 0}, {OCT_CUDA_MATRIX_INT4, 128},
                                    {OCT_CUDA_MATRIX_INT4, 64}, {OCT_CUDA_MATRIX_INT4, 32}};
 #define N_VARIANTS G_N_ELEMENTS(variants)
+#define N_PLAIN    4 /* the first, that are not packed */
 
 static void
 weight_make(const oct_cuda_queue *queue, weight *w, variant v, guint32 n, guint32 rows,
@@ -92,7 +94,9 @@ weight_make(const oct_cuda_queue *queue, weight *w, variant v, guint32 n, guint3
   gsize size = (gsize)n * rows * columns;
   w->matrix =
       (oct_cuda_matrix){.format = v.format, .group = v.group, .rows = rows, .columns = columns};
-  w->values = data_normal(size, v.format >= OCT_CUDA_MATRIX_FP8 ? 10 : 1);
+  w->values = v.format >= OCT_CUDA_MATRIX_MXFP4
+                  ? g_new(float, size)
+                  : data_normal(size, v.format >= OCT_CUDA_MATRIX_FP8 ? 10 : 1);
   if (v.format == OCT_CUDA_MATRIX_F32 || v.format == OCT_CUDA_MATRIX_BF16)
     w->matrix.data =
         device_put(v.format == OCT_CUDA_MATRIX_F32 ? OCT_CUDA_F32 : OCT_CUDA_BF16, w->values, size);
@@ -102,9 +106,35 @@ weight_make(const oct_cuda_queue *queue, weight *w, variant v, guint32 n, guint3
     make_codes(queue, w, n);
 }
 
-/* y of expert or matrix e, by the twin. */
+/* Rows of a tall weight that the twin multiplies: the first, some in the middle, the last. */
+#define SOME 160
+
+static guint32
+some_begin(guint32 rows, guint which) {
+  return rows <= 3 * SOME ? (which == 0 ? 0 : rows) : (rows - SOME) / 2 * which;
+}
+static guint32
+some_end(guint32 rows, guint which) {
+  return rows <= 3 * SOME ? rows : some_begin(rows, which) + SOME;
+}
+
+/* Of y[m, rows] what the twin makes, to the front; its size. */
+static gsize
+keep_some(float *y, guint32 m, guint32 rows) {
+  gsize n = 0;
+  for (guint32 i = 0; i < m; i++)
+    for (guint k = 0; k < 3; k++) {
+      guint32 from = some_begin(rows, k), size = some_end(rows, k) - from;
+      memmove(y + n, y + (gsize)i * rows + from, size * sizeof *y);
+      n += size;
+    }
+  return n;
+}
+
+/* y of expert or matrix e, by the twin: some rows of each of its `parts`. */
 static void
-multiply_twin(const weight *w, guint32 e, const float *x, guint32 m, const float *bias, float *y) {
+multiply_twin(const weight *w, guint32 e, const float *x, guint32 m, const float *bias, float *y,
+              guint parts) {
   g_autofree float *scratch = g_new(float, OCT_REF_MATMUL_ROWS * w->matrix.columns);
   gsize size = (gsize)w->matrix.rows * w->matrix.columns;
   const oct_matrix matrix = {.format = OCT_MATRIX_F32,
@@ -118,7 +148,11 @@ multiply_twin(const weight *w, guint32 e, const float *x, guint32 m, const float
                            .m = m,
                            .y = y,
                            .y_stride = w->matrix.rows};
-  oct_ref_matmul(&twin, 0, w->matrix.rows, scratch);
+  guint32 rows = w->matrix.rows / parts;
+  for (guint p = 0; p < parts; p++)
+    for (guint k = 0; k < 3; k++)
+      oct_ref_matmul(&twin, p * rows + some_begin(rows, k), some_end(rows, k) - some_begin(rows, k),
+                     scratch);
 }
 
 /* `scaled`: by a kernel that rounds scaled weights to bf16. */
@@ -128,7 +162,7 @@ limit_of(oct_cuda_type y, oct_cuda_format format, gboolean scaled) {
     return 1e-5;
   gboolean rounded =
       scaled && (format == OCT_CUDA_MATRIX_INT4 || format == OCT_CUDA_MATRIX_FP8_BLOCK);
-  return y != OCT_CUDA_F32 ? 4e-3 : rounded ? 3e-3 : 2e-5;
+  return rounded ? 6e-3 : y != OCT_CUDA_F32 ? 4e-3 : 2e-5;
 }
 
 typedef struct matmul_case {
@@ -176,20 +210,26 @@ check(const oct_cuda_queue *queue, const matmul_case *c) {
                           .y = y,
                           .y_stride = c->gated ? c->rows / 2 : c->rows};
   device_check(oct_cuda_multiply(queue, device_blas(), &call));
-  multiply_twin(&w, 0, x, c->m, c->bias ? bias : NULL, want);
+  memset(want, 0, y_size * sizeof *want);
+  multiply_twin(&w, 0, x, c->m, c->bias ? bias : NULL, want, c->gated ? 2 : 1);
+  guint32 rows = c->rows;
   if (c->gated) {
     activate(&glu, c->m, c->rows, want);
     y_size /= 2;
+    rows /= 2;
   }
   if (c->accumulate)
     oct_ref_add(want, before, y_size);
   g_autofree float *out = device_get(c->y_type, y, y_size);
+  keep_some(want, c->m, rows);
+  y_size = keep_some(out, c->m, rows);
   g_autofree char *name =
       g_strdup_printf("format %d/%u path %d y %d, %u x %u x %u", format, c->variant.group, c->path,
                       c->y_type, c->m, c->rows, c->columns);
   device_expect(name, out, want, y_size,
                 limit_of(c->y_type, format,
-                         c->path != OCT_CUDA_PATH_SKINNY && c->path != OCT_CUDA_PATH_STREAM));
+                         c->path != OCT_CUDA_PATH_SKINNY && c->path != OCT_CUDA_PATH_STREAM &&
+                             (c->path != OCT_CUDA_PATH_CODES || c->m > 32)));
 }
 
 static void
@@ -246,7 +286,7 @@ test_stream(void) {
   static const guint32 sizes[][2] = {{128, 64},   {72, 96},     {1000, 544}, {2112, 1056},
                                      {200, 4096}, {17000, 288}, {40000, 192}};
   static const guint32 rows[] = {1, 5, 8, 16, 27, 32};
-  for (guint f = 1; f < N_VARIANTS; f++)
+  for (guint f = 1; f < N_PLAIN; f++)
     for (guint s = 0; s < G_N_ELEMENTS(sizes); s++)
       for (guint i = s < 3 ? 0 : (f + s) % 3; i < G_N_ELEMENTS(rows); i += s < 3 ? 1 : 3) {
         const oct_cuda_queue *queue = device_queue(OCT_CUDA_OVERLAP);
@@ -271,7 +311,7 @@ test_stream(void) {
 static void
 test_wide(void) {
   static const guint32 rows[] = {1, 33, 64, 65, 130, 190, 192, 500};
-  for (guint f = 1; f < N_VARIANTS; f++)
+  for (guint f = 1; f < N_PLAIN; f++)
     for (guint i = 0; i < G_N_ELEMENTS(rows); i++) {
       const oct_cuda_queue *queue = device_queue(OCT_CUDA_OVERLAP);
       if (queue == NULL)
@@ -286,6 +326,35 @@ test_wide(void) {
                                   i % 3 == 0 ? 203 : 400, columns + 640 * (i % 2), i % 3 == 1,
                                   i % 3 == 2, FALSE});
     }
+}
+
+/* Weights of eight and four bits on Hopper: every width of the instruction, blocks with one tile
+ * and with several, clusters that share the inputs, rows and inputs that end within a tile; gates
+ * and ups; several groups of tokens. */
+static void
+test_codes(void) {
+  static const guint32 sizes[][2] = {{128, 64},    {72, 96},     {1000, 544},  {200, 4096},
+                                     {2112, 1056}, {4096, 2048}, {17000, 288}, {40000, 192}};
+  static const guint32 rows[] = {1, 8, 13, 31, 64, 65, 128, 300};
+  for (guint f = 2; f < N_VARIANTS; f++)
+    for (guint s = 0; s < G_N_ELEMENTS(sizes); s++)
+      for (guint i = s < 3 ? 0 : (f + s) % 4; i < G_N_ELEMENTS(rows); i += s < 3 ? 1 : 4) {
+        const oct_cuda_queue *queue = device_queue(OCT_CUDA_OVERLAP);
+        if (queue == NULL)
+          return;
+        if (queue->capability != 90) {
+          g_test_skip("no Hopper GPU");
+          return;
+        }
+        if (device_quick() && (s >= 3 || i % 2 == 0))
+          continue;
+        guint32 group = MAX(variants[f].group, f < N_PLAIN ? 16 : 32);
+        guint32 columns = (sizes[s][1] + group - 1) / group * group;
+        check(queue,
+              &(matmul_case){variants[f], OCT_CUDA_PATH_CODES,
+                             (s + i) % 2 == 0 ? OCT_CUDA_BF16 : OCT_CUDA_F32, rows[i], sizes[s][0],
+                             columns, i % 3 == 1, i % 3 == 2 && i % 2 == 0, i % 2 == 1});
+      }
 }
 
 /* float32 and widths that are no multiple of a vector, on the own paths. */
@@ -376,7 +445,7 @@ test_fp8_inputs(void) {
     device_check(oct_cuda_multiply(queue, device_blas(), &call));
     for (gsize i = 0; i < x_size; i++)
       x[i] *= scales[i / columns];
-    multiply_twin(&w, 0, x, m, NULL, want);
+    multiply_twin(&w, 0, x, m, NULL, want, 1);
     g_autofree float *out = device_get(OCT_CUDA_BF16, call.y, y_size);
     device_expect("fp8 by fp8", out, want, y_size, 3e-3);
   }
@@ -416,8 +485,9 @@ test_fixed(void) {
 typedef struct expert_case {
   variant variant;
   guint32 n, n_experts, top_k, first, local, rows, columns;
-  gboolean gather, bias;
-  oct_cuda_path path;
+  gboolean gather, bias, gated;
+  guint n_paths;
+  oct_cuda_path paths[5];
 } expert_case;
 
 static void
@@ -452,15 +522,12 @@ check_experts(const oct_cuda_queue *queue, const expert_case *c) {
                                  .weight = w.matrix,
                                  .slots = device_copy(slots, c->local * sizeof *slots),
                                  .n_matrices = c->local,
-                                 .path = c->path,
                                  .pairs = &pairs,
                                  .gather = c->gather,
                                  .bias = c->bias ? d_bias : NULL,
                                  .x = device_put(type, x, (gsize)x_rows * c->columns),
                                  .x_stride = c->columns,
-                                 .y = device_room_of(y_type, (gsize)n_pairs * c->rows),
                                  .y_stride = c->rows};
-  device_check(oct_cuda_expert_multiply(queue, &call));
   g_autofree guint32 *starts = g_new(guint32, c->local + 1), *pair_of = g_new(guint32, n_pairs);
   device_read(starts, pairs.starts, (c->local + 1) * 4);
   device_read(pair_of, pairs.pair_of, n_pairs * 4);
@@ -470,11 +537,25 @@ check_experts(const oct_cuda_queue *queue, const expert_case *c) {
     for (guint32 r = starts[e]; r < starts[e + 1]; r++) {
       g_assert_cmpuint(experts[pair_of[r]], ==, c->first + e);
       multiply_twin(&w, slots[e], x + (gsize)(c->gather ? pair_of[r] / c->top_k : r) * c->columns,
-                    1, c->bias ? bias + (gsize)e * c->rows : NULL, want + (gsize)r * c->rows);
+                    1, c->bias ? bias + (gsize)e * c->rows : NULL, want + (gsize)r * c->rows, 1);
     }
-  g_autofree float *out = device_get(y_type, call.y, (gsize)n_pairs * c->rows);
-  device_expect("experts", out, want, (gsize)here * c->rows,
-                limit_of(y_type, c->variant.format, TRUE));
+  const oct_glu_params glu = {.kind = OCT_GLU_SITU, .alpha = 4, .limit = 25};
+  gsize rows = c->rows;
+  if (c->gated) {
+    activate(&glu, here, c->rows, want);
+    call.glu = &glu;
+    call.y_stride = rows /= 2;
+  }
+  for (guint i = 0; i < c->n_paths; i++) {
+    call.path = c->paths[i];
+    call.y = device_room_of(y_type, n_pairs * rows);
+    device_check(oct_cuda_expert_multiply(queue, &call));
+    g_autofree float *out = device_get(y_type, call.y, n_pairs * rows);
+    g_autofree char *name =
+        g_strdup_printf("experts, format %d/%u path %d, %u tokens, %u x %u", c->variant.format,
+                        c->variant.group, call.path, c->n, c->rows, c->columns);
+    device_expect(name, out, want, here * rows, limit_of(y_type, c->variant.format, TRUE));
+  }
 }
 
 static void
@@ -486,29 +567,59 @@ test_experts(void) {
         return;
       static const guint32 tokens[] = {1, 5, 100, 700, 30};
       gboolean is_plain = f <= 1;
-      check_experts(queue, &(expert_case){variants[f], tokens[k], 8, 3, k == 2 ? 2 : 0,
-                                          k == 2 ? 4 : 8, 48 + 20 * (k % 2), is_plain ? 72 : 384,
-                                          k % 2 == 0, k > 2, OCT_CUDA_PATH_AUTO});
+      check_experts(queue, &(expert_case){variants[f],
+                                          tokens[k],
+                                          8,
+                                          3,
+                                          k == 2 ? 2 : 0,
+                                          k == 2 ? 4 : 8,
+                                          48 + 20 * (k % 2),
+                                          is_plain ? 72 : 384,
+                                          k % 2 == 0,
+                                          k > 2,
+                                          FALSE,
+                                          1,
+                                          {OCT_CUDA_PATH_AUTO}});
     }
 }
 
-/* Each own kernel for experts, with few tokens and with more than its tiles take. */
+/* Each own kernel for experts, with few tokens and with more than its tiles take; experts without
+ * tokens between others, and many tokens of some. */
 static void
 test_expert_paths(void) {
-  static const oct_cuda_path paths[] = {OCT_CUDA_PATH_SKINNY, OCT_CUDA_PATH_TILE,
-                                        OCT_CUDA_PATH_STREAM, OCT_CUDA_PATH_WIDE};
-  static const guint32 tokens[] = {1, 9, 90};
+  static const guint32 tokens[] = {1, 9, 90, 400};
   for (guint f = 1; f < N_VARIANTS; f++)
-    for (guint p = 0; p < G_N_ELEMENTS(paths); p++)
-      for (guint i = 0; i < G_N_ELEMENTS(tokens); i++) {
-        const oct_cuda_queue *queue = device_queue(OCT_CUDA_OVERLAP);
-        if (queue == NULL)
-          return;
-        if (p >= 2 && queue->capability != 90)
-          continue;
-        check_experts(queue, &(expert_case){variants[f], tokens[i], 40, 4, 0, 40,
-                                            i == 1 ? 140 : 108, 640, i % 2 == 0, i == 2, paths[p]});
+    for (guint i = 0; i < G_N_ELEMENTS(tokens); i++) {
+      const oct_cuda_queue *queue = device_queue(OCT_CUDA_OVERLAP);
+      if (queue == NULL)
+        return;
+      expert_case c = {.variant = variants[f],
+                       .n = tokens[i],
+                       .n_experts = i == 3 ? 6 : 40,
+                       .top_k = 4,
+                       .local = i == 3 ? 6 : 40,
+                       .rows = i == 1 ? 140 : 108,
+                       .columns = i % 2 == 0 ? 384 : 640,
+                       .gather = i % 2 == 0,
+                       .bias = i == 2,
+                       .paths = {OCT_CUDA_PATH_SKINNY, OCT_CUDA_PATH_TILE}};
+      c.n_paths = 2;
+      if (queue->capability == 90 && f < N_PLAIN) {
+        c.paths[c.n_paths++] = OCT_CUDA_PATH_STREAM;
+        c.paths[c.n_paths++] = OCT_CUDA_PATH_WIDE;
       }
+      if (queue->capability == 90 && f > 1)
+        c.paths[c.n_paths++] = OCT_CUDA_PATH_CODES;
+      check_experts(queue, &c);
+      if (queue->capability != 90 || f < 2)
+        continue;
+      c.rows = i == 1 ? 136 : 112;
+      c.gated = TRUE;
+      c.n_paths = 1;
+      c.paths[0] = OCT_CUDA_PATH_CODES;
+      queue = device_queue(OCT_CUDA_OVERLAP);
+      check_experts(queue, &c);
+    }
 }
 
 /* ---------------------------------------------------------------- packed codes */
@@ -524,31 +635,39 @@ test_pack(void) {
   gsize bytes = oct_cuda_matrix_bytes(&m);
   g_assert_cmpuint(bytes, ==, rows * 128);
   g_autofree guint8 *plain = g_malloc0(rows * columns / 2), *want = g_malloc0(bytes);
+  g_autofree guint8 *floats = g_malloc0(bytes);
+  static const guint8 size_at[] = {6, 3, 0, 9}, sign_at[] = {15, 12, 14, 13};
   g_autofree guint32 *awq = g_new0(guint32, columns * rows / 8);
   g_autofree guint32 *gptq = g_new0(guint32, columns / 8 * rows);
   static const guint8 place[] = {0, 4, 1, 5, 2, 6, 3, 7};
   for (guint32 r = 0; r < rows; r++)
     for (guint32 c = 0; c < columns; c++) {
-      guint32 code = g_test_rand_int() & 15, in = c % 128, i = in % 8;
+      guint32 code = g_test_rand_int() & 15, in = c % 128, i = in % 32 / 8;
+      gsize word = r * 128 + c / 128 * 64 + in % 8 / 2 * 16 + in / 32 * 4;
       plain[(r * columns + c) / 2] |= (guint8)(code << (c % 2 * 4));
       awq[c * (rows / 8) + r / 8] |= code << 4 * place[r % 8];
       gptq[c / 8 * rows + r] |= code << 4 * (c % 8);
-      guint32 bit = 4 * (i / 2) + 16 * (i % 2);
-      want[r * 128 + c / 128 * 64 + in % 32 / 8 * 16 + in / 32 * 4 + bit / 8] |=
-          (guint8)(code << bit % 8);
+      guint16 whole = (guint16)(code << 4 * i);
+      guint16 parts = (guint16)((code & 7) << size_at[i] | code >> 3 << sign_at[i]);
+      for (guint k = 0; k < 2; k++) {
+        want[word + c % 2 * 2 + k] |= (guint8)(whole >> 8 * k);
+        floats[word + c % 2 * 2 + k] |= (guint8)(parts >> 8 * k);
+      }
     }
   const oct_cuda_packing calls[] = {
-      {OCT_CUDA_CODES_ROWS, rows, columns, device_copy(plain, rows * columns / 2), columns / 2,
+      {OCT_CUDA_CODES_ROWS, FALSE, rows, columns, device_copy(plain, rows * columns / 2),
+       columns / 2, device_room(bytes)},
+      {OCT_CUDA_CODES_AWQ, FALSE, rows, columns, device_copy(awq, rows * columns / 2), rows / 8,
        device_room(bytes)},
-      {OCT_CUDA_CODES_AWQ, rows, columns, device_copy(awq, rows * columns / 2), rows / 8,
+      {OCT_CUDA_CODES_GPTQ, FALSE, rows, columns, device_copy(gptq, rows * columns / 2), rows,
        device_room(bytes)},
-      {OCT_CUDA_CODES_GPTQ, rows, columns, device_copy(gptq, rows * columns / 2), rows,
-       device_room(bytes)}};
+      {OCT_CUDA_CODES_ROWS, TRUE, rows, columns, device_copy(plain, rows * columns / 2),
+       columns / 2, device_room(bytes)}};
   for (guint i = 0; i < G_N_ELEMENTS(calls); i++) {
     g_autofree guint8 *got = g_malloc(bytes);
     device_check(oct_cuda_pack(queue, &calls[i]));
     device_read(got, calls[i].data, bytes);
-    g_assert_cmpmem(got, bytes, want, bytes);
+    g_assert_cmpmem(got, bytes, calls[i].floats ? floats : want, bytes);
   }
 }
 
@@ -560,6 +679,7 @@ main(int argc, char **argv) {
   g_test_add_func("/cuda/matmul/several-tiles-a-block", test_tall);
   g_test_add_func("/cuda/matmul/few-rows-stream-the-weight", test_stream);
   g_test_add_func("/cuda/matmul/many-rows-of-every-format", test_wide);
+  g_test_add_func("/cuda/matmul/codes-become-operands-in-registers", test_codes);
   g_test_add_func("/cuda/matmul/sizes-that-no-vector-fits", test_odd);
   g_test_add_func("/cuda/matmul/batched-and-transposed", test_batched);
   g_test_add_func("/cuda/matmul/fp8-by-fp8", test_fp8_inputs);

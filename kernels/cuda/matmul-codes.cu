@@ -1,0 +1,598 @@
+/* Matrix products with weights of eight and four bits on Hopper, any number of rows of x, experts
+ * too: the weight goes through shared memory as it is stored, and each warp turns the codes that
+ * its part of wgmma's first operand needs into bf16 in its registers; x is the second operand.
+ *
+ * A block has one warp that copies and up to four groups of four warps that multiply, 64 weight
+ * rows each by N rows of x (tokens). It goes over tiles of so many weight rows, and over a tile's
+ * inputs in units of some chunks of 64 bytes a row, by the tensor copy engine into a ring that is
+ * most of the shared memory. Weights are sent for before the predecessors have ended, as they do
+ * not depend on them; x follows when they have. Warps need nothing of each other: one may be at the
+ * end of a tile while others are in the next.
+ *
+ * With few tiles the blocks of a cluster share the inputs of one out and add their sums up through
+ * their shared memory.
+ *
+ * Sums of groups of integers and of blocks of fp8 are apart and scaled in float32 where there are
+ * few tokens; with more, weights are scaled, and rounded to bf16, before they are multiplied.
+ */
+#include "kernels/cuda/matmul-codes.cuh"
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+/* ---------------------------------------------------------------- products */
+
+/* Registers that wgmma reads: not used for others before what stands above. */
+OCT_DEVICE void
+hold(const uint32_t (&a)[4][4]) {
+#pragma unroll
+  for (int k = 0; k < 4; k++)
+    asm volatile("" ::"r"(a[k][0]), "r"(a[k][1]), "r"(a[k][2]), "r"(a[k][3]) : "memory");
+}
+
+OCT_DEVICE uint32_t
+load_shared_short(uint32_t from) {
+  uint16_t v;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(from));
+  return v;
+}
+
+template <int F, int N> struct multiplier {
+  using traits = kind_traits<F>;
+  using sizes = shape<F, N>;
+  /* Arrays of sums: of groups of 64 inputs, or of both halves of as many. */
+  static constexpr int PARTS = sizes::SYNC || traits::SIDES == 4 ? 2 : 1;
+  static constexpr bool AHEAD = traits::PACKED && sizes::CHUNKS == 2 && traits::SIDES == 1;
+  const codes_args &s;
+  const ring &r;
+  uint32_t g, t;
+  uint32_t row;      /* of the tile's half, that of lane group 0 */
+  uint32_t place[2]; /* of rows g and g + 8 of the warp in a chunk of the tile, all halves */
+  int adds;
+  uint32_t held; /* the stage that is not given back yet, or OCT_CUDA_NONE */
+  float acc[N / 2];
+  float part[PARTS][N / 2];
+  uint32_t codes[2][4], later[2][4]; /* of this chunk and, AHEAD, of the next one of the unit */
+  uint32_t side[2][traits::SIDES], later_side[2][traits::SIDES];
+  float scale[2]; /* of fp8 blocks */
+  uint32_t a[sizes::SINGLE ? 1 : 2][4][4];
+
+  __device__ multiplier(const codes_args &args, const ring &the_ring) : s(args), r(the_ring) {
+    uint32_t warp = threadIdx.x / 32;
+    g = threadIdx.x % 32 / 4;
+    t = threadIdx.x % 4;
+    row = warp * (16 / s.halves);
+    /* Warps beyond the tile read rows that it has, and store none. */
+    place[0] = (row < s.tile_rows ? row : 0) + g;
+    place[1] = place[0] + (s.halves == 2 ? s.tile_rows : 8);
+    held = OCT_CUDA_NONE;
+  }
+
+  /* ---- codes to operands */
+
+  __device__ void load_chunk(uint32_t room, uint32_t chunk, uint32_t (&codes)[2][4],
+                             uint32_t (&side)[2][traits::SIDES]) const {
+    uint32_t rows = s.halves * s.tile_rows, from = room + sizes::X_BYTES + chunk * rows * 64;
+    uint32_t beside =
+        room + sizes::X_BYTES + sizes::CHUNKS * rows * 64 + chunk * rows * sizes::SIDE_BYTES;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      uint4 v = load_shared(from + place[h] * 64 + 16 * t);
+      codes[h][0] = v.x;
+      codes[h][1] = v.y;
+      codes[h][2] = v.z;
+      codes[h][3] = v.w;
+#pragma unroll
+      for (int i = 0; i < traits::SIDES; i++)
+        side[h][i] = load_shared_word(beside + place[h] * sizes::SIDE_BYTES + 4 * i);
+    }
+  }
+
+  /* Chunks of a unit in order. */
+  __device__ void next_chunk(uint32_t room, uint32_t chunk) {
+    if (chunk == 0 || !AHEAD)
+      load_chunk(room, chunk, codes, side);
+    if (AHEAD && chunk == 0)
+      load_chunk(room, 1, later, later_side);
+    if constexpr (AHEAD)
+#pragma unroll
+      for (int h = 0; h < 2 && chunk > 0; h++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+          codes[h][i] = later[h][i];
+        side[h][0] = later_side[h][0];
+      }
+  }
+
+  /* Words 2 HALF and 2 HALF + 1 of a packed chunk: four steps of 16 inputs. */
+  template <int HALF> __device__ void expand_packed(uint32_t (&to)[4][4]) const {
+#pragma unroll
+    for (int w = 0; w < 2; w++)
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        uint32_t pairs[4];
+        if constexpr (sizes::GROUPED && !sizes::EXACT)
+          expand_scaled<F>(codes[h][2 * HALF + w], side[h], 2 * HALF + w, pairs);
+        else
+          expand_word<F>(codes[h][2 * HALF + w], side[h], 2 * HALF + w, pairs);
+        to[2 * w][h] = pairs[0];
+        to[2 * w][2 + h] = pairs[1];
+        to[2 * w + 1][h] = pairs[2];
+        to[2 * w + 1][2 + h] = pairs[3];
+      }
+  }
+
+  /* A chunk of e4m3, whose runs of 16 bytes lie as copies of 64 bytes swizzle them. */
+  __device__ void expand_bytes(uint32_t room, uint32_t chunk, uint32_t (&to)[4][4]) const {
+    uint32_t from = room + sizes::X_BYTES + chunk * s.halves * s.tile_rows * 64;
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+#pragma unroll
+      for (int k = 0; k < 4; k++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+          uint32_t at = from + place[h] * 64 + 8 * i + 2 * t;
+          uint32_t v = __byte_perm(load_shared_short(at + ((uint32_t)k ^ (place[h] / 2 % 4)) * 16),
+                                   0, 0x1404);
+          v = multiply_pairs((v & 0x80008000u) | ((v & 0x7f007f00u) >> 4), 0x7b807b80u);
+          if constexpr (F == KIND_FP8_BLOCK && !sizes::EXACT) {
+            __nv_bfloat162 both = __float2bfloat162_rn(scale[h]);
+            v = multiply_pairs(v, *reinterpret_cast<uint32_t *>(&both));
+          }
+          to[k][2 * i + h] = v;
+        }
+  }
+
+  /* ---- operands to sums */
+
+  __device__ void give_back() {
+    if (held != OCT_CUDA_NONE && threadIdx.x % 32 == 0)
+      barrier_arrive(r.empty(held));
+  }
+
+  /* 64 inputs by mma.sync, to one array of sums or to one for each half. */
+  template <int P>
+  __device__ void add_sync(float (*sums)[N / 2], const uint32_t (&now)[4][4], uint32_t x) const {
+    uint32_t token = threadIdx.x % 8, run = threadIdx.x % 32 / 8;
+#pragma unroll
+    for (int n = 0; n < N / 8; n++)
+#pragma unroll
+      for (int q = 0; q < 2; q++) {
+        uint32_t b[4];
+        load_matrices(b, x + (8 * n + token) * 128 + ((4 * q + run) ^ token) * 16);
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+          const uint32_t(&w)[4] = now[2 * q + k];
+          mma<bf16>(*reinterpret_cast<float(*)[4]>(sums[q * P / 2] + 4 * n), w[0], w[1], w[2], w[3],
+                    b[2 * k], b[2 * k + 1]);
+        }
+      }
+  }
+  __device__ void clear(float (&sums)[N / 2]) const {
+#pragma unroll
+    for (int i = 0; i < N / 2; i++)
+      sums[i] = 0;
+  }
+
+  /* 64 inputs; their predecessors' are done afterwards. */
+  __device__ void add(const uint32_t (&now)[4][4], const uint32_t (&before)[4][4], uint32_t x) {
+    wgmma_begin();
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+      wgmma_weights(acc, now[k], x + 2 * k, adds);
+      adds = 1;
+    }
+    wgmma_commit();
+    wgmma_wait<sizes::SINGLE ? 0 : 1>();
+    hold(before);
+  }
+
+  /* The same, all done afterwards; sums of groups to `part`, from zero when they begin there. */
+  __device__ void add_apart(const uint32_t (&now)[4][4], uint32_t x, bool begins) {
+    wgmma_begin();
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+      wgmma_weights(part[k * PARTS / 4], now[k], x + 2 * k, PARTS == 2 ? k % 2 : !begins || k > 0);
+    wgmma_commit();
+    wgmma_wait<0>();
+    hold(now);
+#pragma unroll
+    for (int p = 0; p < PARTS; p++)
+      keep_behind(part[p]);
+  }
+  __device__ void add_part(int p, float low, float high) {
+#pragma unroll
+    for (int i = 0; i < N / 2; i++)
+      acc[i] += (i % 4 < 2 ? low : high) * part[p][i];
+  }
+  __device__ float scale_of(int h, int word) const {
+    return F == KIND_FP8_BLOCK ? scale[h] : int4_scale(side_of_word<F>(side[h], word));
+  }
+  /* After half `half` of 128 inputs: the groups that end there. */
+  __device__ void end_groups(int half) {
+    if (traits::SIDES == 1 && half == 0)
+      return;
+#pragma unroll
+    for (int p = 0; p < PARTS; p++)
+      add_part(p, scale_of(0, 2 * half + p), scale_of(1, 2 * half + p));
+  }
+
+  /* A unit in the ring, of so many chunks. */
+  __device__ void run_unit(uint32_t stage, uint32_t n_chunks) {
+    uint32_t room = __shfl_sync(0xffffffffu, r.base + stage * s.stage_bytes, 0);
+#pragma unroll
+    for (uint32_t b = 0; b < sizes::BATCHES; b++) {
+      constexpr uint32_t BLOCKS = sizes::BLOCKS;
+      if (traits::PACKED && b / BLOCKS >= n_chunks)
+        break;
+      if constexpr (traits::PACKED) {
+        if (b % 2 == 0) {
+          next_chunk(room, b / 2);
+          expand_packed<0>(a[0]);
+        } else {
+          expand_packed<1>(a[!sizes::SINGLE]);
+        }
+      } else {
+        expand_bytes(room, b, a[sizes::SINGLE ? 0 : b % 2]);
+      }
+      uint32_t block = room + b * sizes::X_BLOCK, x = block / 16;
+      bool begins = traits::SIDES > 1 || b % 2 == 0;
+      if constexpr (sizes::SYNC && sizes::EXACT) {
+#pragma unroll
+        for (int p = 0; p < PARTS && begins; p++)
+          clear(part[p]);
+        add_sync<PARTS>(part, a[b % 2], block);
+        end_groups(b % 2);
+      } else if constexpr (sizes::SYNC) {
+        add_sync<PARTS>(part, a[b % 2], block);
+      } else if constexpr (sizes::EXACT) {
+        add_apart(a[b % 2], x, begins);
+        end_groups(b % 2);
+      } else {
+        constexpr int TWO = sizes::SINGLE ? 1 : 2;
+        add(a[b % TWO], a[(b + 1) % TWO], x);
+        if (b == 0 && !sizes::SINGLE)
+          give_back();
+      }
+    }
+    held = stage;
+    if (sizes::EXACT || sizes::SYNC || sizes::SINGLE) {
+      __syncwarp();
+      give_back();
+      held = OCT_CUDA_NONE;
+    }
+  }
+
+  __device__ void begin_tile() {
+    adds = 0;
+    if (sizes::EXACT || sizes::SYNC)
+      clear(acc);
+    if (sizes::SYNC && !sizes::EXACT)
+#pragma unroll
+      for (int p = 0; p < PARTS; p++)
+        clear(part[p]);
+  }
+  __device__ void end_tile() {
+    if (sizes::SYNC && !sizes::EXACT)
+#pragma unroll
+      for (int p = 0; p < PARTS; p++)
+        add_part(p, 1, 1);
+    if (sizes::EXACT || sizes::SYNC)
+      return;
+    wgmma_wait<0>();
+    keep_behind(acc);
+    hold(a[0]);
+    hold(a[!sizes::SINGLE]);
+    __syncwarp();
+    give_back();
+    held = OCT_CUDA_NONE;
+  }
+
+  /* The scales of fp8 blocks for the thread's rows and unit k, which has the inputs of one. */
+  __device__ void load_scales(const cursor<N> &c, uint32_t k) {
+    uint32_t across = (s.a.columns + 127) / 128, down = (s.a.rows + 127) / 128;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      uint32_t first = c.first_row + row + g + (s.halves == 2 ? h * s.rows : 8 * h);
+      scale[h] =
+          ((const float *)s.a
+               .scales)[(c.now.slot * (size_t)down + min(first, s.a.rows - 1) / 128) * across + k];
+    }
+  }
+
+  /* ---- sums to y */
+
+  __device__ void store(const cursor<N> &c) const {
+    const bf16 *bias =
+        s.a.bias != NULL ? (const bf16 *)s.a.bias + (size_t)c.now.expert * s.a.rows : NULL;
+    uint32_t at[2] = {c.first_row + row + g, 0};
+    bool is_pair = s.halves == 2, here[2];
+    at[1] = at[0] + (is_pair ? s.rows : 8);
+    here[0] = row + g < s.tile_rows && at[0] < s.rows;
+    here[1] = is_pair ? here[0] : row < s.tile_rows && at[1] < s.rows;
+    float factor[2], more[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      factor[h] = here[h] ? row_scale<F>(s.a, c.now.slot, at[h]) : 0;
+      more[h] = here[h] && bias != NULL ? to_float(bias[at[h]]) : 0;
+    }
+#pragma unroll
+    for (int i = 0; i < N / 4; i++) {
+      uint32_t token = i / 2 * 8 + 2 * t + i % 2;
+      if (token >= c.now.n_tokens)
+        continue;
+      float low = acc[i / 2 * 4 + i % 2] * factor[0] + more[0];
+      float high = acc[i / 2 * 4 + 2 + i % 2] * factor[1] + more[1];
+      if (is_pair)
+        low = glu(s.glu, low, high);
+      if (here[0])
+        store_sum(s.a, c.now.first_token + token, at[0], low, NULL);
+      if (here[1] && !is_pair)
+        store_sum(s.a, c.now.first_token + token, at[1], high, NULL);
+    }
+  }
+
+  /* To the block's shared memory, [tokens, halves * tile_rows]. */
+  __device__ void spill(float *room, uint32_t pitch) const {
+    if (row >= s.tile_rows)
+      return;
+#pragma unroll
+    for (int i = 0; i < N / 2; i++)
+      room[(i / 4 * 8 + 2 * t + i % 2) * pitch + place[i % 4 / 2]] = acc[i];
+  }
+};
+
+template <int F, int N>
+OCT_DEVICE void
+multiply(const codes_args &s, const ring &r, float *room) {
+  using sizes = shape<F, N>;
+  multiplier<F, N> m(s, r);
+  cursor<N> c(s);
+  const unit_range units(s);
+  uint32_t stage = 0, turn = 0, all = (s.a.columns + sizes::EACH - 1) / sizes::EACH;
+  for (; c.at < c.end; c.next()) {
+    m.begin_tile();
+    for (uint32_t k = units.begin; k < units.end; k++) {
+      if constexpr (F == KIND_FP8_BLOCK)
+        m.load_scales(c, k);
+      barrier_wait(r.full(stage), turn % 2);
+      if (!sizes::SYNC && !s.x_in_boxes)
+        fence_async(); /* x came by ordinary copies */
+      m.run_unit(stage, min(sizes::CHUNKS, all - k * sizes::CHUNKS));
+      if (++stage == s.stages) {
+        stage = 0;
+        turn++;
+      }
+    }
+    m.end_tile();
+    if (s.split == 1)
+      m.store(c);
+  }
+  if (s.split > 1) {
+    named_barrier(1, blockDim.x - COPIERS); /* the room is the ring's */
+    m.spill(room, s.halves * s.tile_rows + 4);
+  }
+}
+
+/* All blocks' floats at a place; the loads are on their way together. */
+OCT_DEVICE float
+add_of_blocks(const float *own, uint32_t blocks) {
+  float v[SPLIT_MAX], sum = 0;
+#pragma unroll
+  for (uint32_t b = 0; b < SPLIT_MAX; b++)
+    v[b] = b < blocks ? read_of_block(own, b) : 0;
+#pragma unroll
+  for (uint32_t b = 0; b < SPLIT_MAX; b++)
+    sum += v[b];
+  return sum;
+}
+
+/* The sums of a cluster's blocks to y: each writes some. */
+template <int F, int N>
+OCT_DEVICE void
+join(const codes_args &s, const float *room) {
+  const cursor<N> c(s);
+  uint32_t rows = min(s.tile_rows, s.rows - c.first_row), pitch = s.halves * s.tile_rows + 4;
+  const bf16 *bias = (const bf16 *)s.a.bias;
+  cluster_barrier();
+  for (uint32_t i = blockIdx.x % s.split * blockDim.x + threadIdx.x; i < c.now.n_tokens * rows;
+       i += s.split * blockDim.x) {
+    uint32_t token = i / rows, r = i % rows, at = c.first_row + r;
+    const float *own = room + token * pitch + r;
+    float sum = add_of_blocks(own, s.split), up = 0;
+    sum = sum * row_scale<F>(s.a, 0, at) + (bias != NULL ? to_float(bias[at]) : 0);
+    if (s.halves == 2) {
+      up = add_of_blocks(own + s.tile_rows, s.split);
+      up =
+          up * row_scale<F>(s.a, 0, at + s.rows) + (bias != NULL ? to_float(bias[at + s.rows]) : 0);
+      sum = glu(s.glu, sum, up);
+    }
+    store_sum(s.a, c.now.first_token + token, at, sum, NULL);
+  }
+  cluster_barrier(); /* the others may still read here */
+}
+
+#endif
+
+template <int F, int N>
+static __global__ void
+__launch_bounds__(shape<F, N>::THREADS, 1)
+    multiply_codes(const __grid_constant__ codes_args s,
+                   const __grid_constant__ CUtensorMap weights,
+                   const __grid_constant__ CUtensorMap inputs) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ __align__(1024) unsigned char shared[];
+  __shared__ __align__(8) uint64_t barriers[2 * STAGES_MAX];
+  admit_successor();
+  uint32_t consumers = blockDim.x - COPIERS, address = shared_address(shared);
+  uint32_t base = (address + 1023) & ~1023u;
+  const ring r = {base, shared_address(barriers)};
+  float *room = (float *)(shared + (base - address));
+  if (threadIdx.x == 0) {
+    for (uint32_t i = 0; i < s.stages; i++) {
+      barrier_init(r.full(i), s.x_in_boxes ? 1 : 1 + COPIERS);
+      barrier_init(r.empty(i), consumers / 32);
+    }
+    fence_async();
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+  if (threadIdx.x < consumers) {
+    if constexpr (shape<F, N>::SINGLE)
+      take_registers<112>();
+    await_predecessors();
+    multiply<F, N>(s, r, room);
+  } else {
+    if constexpr (shape<F, N>::SINGLE)
+      give_registers<32>();
+    bool depends = s.a.starts != NULL;
+    if (depends)
+      await_predecessors();
+    cursor<N> c(s);
+    fetcher<F, N> f = {s, r, c, &weights, &inputs, unit_range(s), threadIdx.x - consumers, {}};
+    uint32_t early = depends ? 0 : f.begin();
+    if (!depends)
+      await_predecessors();
+    f.run(early);
+  }
+  __syncwarp();
+  if (s.split > 1)
+    join<F, N>(s, room);
+#endif
+}
+
+/* ---------------------------------------------------------------- launch */
+
+/* A matrix in rows, read in boxes of 64 bytes or bf16 of `box_rows` rows. */
+static bool
+make_map(CUtensorMap *map, CUtensorMapDataType type, const void *base, uint64_t columns,
+         uint64_t rows, uint64_t pitch, uint32_t box_rows, CUtensorMapSwizzle swizzle) {
+  static const PFN_cuTensorMapEncodeTiled_v12000 encode = find_encoder();
+  const cuuint64_t sizes[2] = {columns, rows}, strides[1] = {pitch};
+  const cuuint32_t box[2] = {64, box_rows}, steps[2] = {1, 1};
+  return encode != NULL &&
+         encode(map, type, 2, (void *)(uintptr_t)base, sizes, strides, box, steps,
+                CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+/* Rows of a tile and blocks that share one, so that what the most loaded block moves is least: the
+ * codes, x, and sums between blocks, each in bytes. `busy`: experts that have tokens, at most. */
+template <int F, int N>
+static void
+choose_tiles(const oct_cuda_queue *queue, codes_args *s, uint32_t busy) {
+  using sizes = shape<F, N>;
+  uint64_t least = UINT64_MAX;
+  for (uint32_t split = 1; split <= SPLIT_MAX && split <= s->units; split *= 2) {
+    uint32_t places = split < 4 ? queue->sm_count / split : queue->sm_count / 16 * 16 / split;
+    if (split > 1 && s->a.starts != NULL)
+      break;
+    for (uint32_t r = 16 / s->halves; r <= sizes::ROWS_MAX / s->halves; r += 16 / s->halves) {
+      uint64_t tiles = (uint64_t)ceil_div(s->rows, r) * s->token_groups * busy;
+      uint64_t turns = (tiles + places - 1) / places;
+      uint64_t unit = sizes::CHUNKS * s->halves * r * (64 + sizes::SIDE_BYTES) + sizes::X_BYTES;
+      uint64_t each = ceil_div(s->units, split) * unit + 4096;
+      if (split > 1)
+        each += 8192 + (uint64_t)N * s->halves * r * 8;
+      if (turns * each <= least) {
+        least = turns * each;
+        s->tile_rows = r;
+        s->split = split;
+      }
+    }
+  }
+  s->tiles = ceil_div(s->rows, s->tile_rows);
+}
+
+/* Stages of the ring: what there is room for, or all that a block ever needs. */
+template <int F, int N>
+static void
+choose_stages(codes_args *s) {
+  using sizes = shape<F, N>;
+  s->stage_bytes = round_up(
+      sizes::X_BYTES + sizes::CHUNKS * s->halves * s->tile_rows * (64 + sizes::SIDE_BYTES), 1024);
+  s->stages = RING_BYTES / s->stage_bytes;
+  s->stages = s->stages < STAGES_MAX ? s->stages : STAGES_MAX;
+  uint32_t each = ceil_div(s->units, s->split);
+  if (s->split > 1 && each < s->stages)
+    s->stages = each;
+}
+
+template <int F, int N>
+static int
+launch_codes(const oct_cuda_queue *queue, const matmul_args &a) {
+  using sizes = shape<F, N>;
+  codes_args s = {};
+  s.a = a;
+  s.halves = a.glu != NULL ? 2 : 1;
+  if (a.glu != NULL)
+    s.glu = *a.glu;
+  s.rows = a.rows / s.halves;
+  s.units = ceil_div(a.columns, sizes::INPUTS);
+  s.token_groups = a.starts != NULL ? 1 : ceil_div(a.m, N);
+  s.x_in_boxes = !a.gather && N > 32;
+  uint32_t busy = a.starts == NULL ? 1 : a.m < a.n_experts ? a.m : a.n_experts;
+  choose_tiles<F, N>(queue, &s, busy);
+  choose_stages<F, N>(&s);
+  constexpr bool PACKED = kind_traits<F>::PACKED;
+  size_t bytes = PACKED ? round_up(a.columns, 128) / 2 : a.columns;
+  CUtensorMap weights = {}, inputs = {};
+  if (!make_map(&weights, CU_TENSOR_MAP_DATA_TYPE_UINT8, a.w, bytes,
+                (uint64_t)a.rows * a.n_matrices, bytes, s.tile_rows,
+                PACKED ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_64B))
+    return OCT_CUDA_UNSUPPORTED;
+  if (s.x_in_boxes && !make_map(&inputs, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, a.x, a.columns, a.m,
+                                a.x_stride * 2, N, CU_TENSOR_MAP_SWIZZLE_128B))
+    return OCT_CUDA_UNSUPPORTED;
+  uint64_t jobs = (uint64_t)s.tiles * (a.starts == NULL ? s.token_groups : a.m);
+  uint32_t blocks = jobs < queue->sm_count ? (uint32_t)jobs : queue->sm_count;
+  if (s.split > 1)
+    blocks = (uint32_t)jobs * s.split;
+  size_t ring = (size_t)s.stages * s.stage_bytes;
+  size_t room = s.split > 1 ? (size_t)N * (s.halves * s.tile_rows + 4) * sizeof(float) : 0;
+  /* What a kernel may have is the function's, and threads of several ranks set it: always the same.
+   */
+  int error = allow_large(queue, multiply_codes<F, N>, s.split, RING_BYTES + 1024);
+  if (error != OCT_CUDA_OK)
+    return error;
+  return launch_cluster(queue, multiply_codes<F, N>, s.split, dim3(blocks),
+                        dim3(128 * ceil_div(s.halves * s.tile_rows, 64) + COPIERS),
+                        (ring > room ? ring : room) + 1024, s, weights, inputs);
+}
+
+template <int F>
+static int
+by_tokens(const oct_cuda_queue *queue, const matmul_args &a) {
+  uint32_t m = a.m;
+  if (a.starts != NULL) {
+    /* So many that an expert with more tokens than most is not often read twice. */
+    uint32_t mean = ceil_div(a.m, a.n_experts), more = 1;
+    while (more * more < 4 * mean)
+      more++;
+    m = mean + more;
+  }
+  if (m <= 8)
+    return launch_codes<F, 8>(queue, a);
+  if (m <= 16)
+    return launch_codes<F, 16>(queue, a);
+  if (m <= 32)
+    return launch_codes<F, 32>(queue, a);
+  return m <= 64 ? launch_codes<F, 64>(queue, a) : launch_codes<F, 128>(queue, a);
+}
+
+bool
+oct_matmul_codes_can(const oct_cuda_queue *queue, oct_cuda_format format, const matmul_args &a) {
+  return queue->capability == 90 && format >= OCT_CUDA_MATRIX_FP8 && a.batch <= 1 &&
+         !a.transposed && oct_matmul_is_even(a, format) &&
+         (format < OCT_CUDA_MATRIX_MXFP4 || a.rows % 4 == 0) && (a.glu == NULL || a.rows % 8 == 0);
+}
+
+int
+oct_matmul_codes(const oct_cuda_queue *queue, oct_cuda_format format, const matmul_args &a) {
+  if (format == OCT_CUDA_MATRIX_BF16)
+    return OCT_CUDA_UNSUPPORTED;
+#ifdef ONLY_FP4
+  return launch_codes<KIND_MXFP4, 8>(queue, a);
+#else
+  return OCT_BY_KIND(format, a.group, F, by_tokens < F == KIND_BF16 ? KIND_FP8 : F > (queue, a));
+#endif
+}

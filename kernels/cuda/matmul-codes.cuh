@@ -1,0 +1,260 @@
+/* What the products with codes (matmul-codes.cu, which describes them) go over: their sizes, a
+ * block's tiles in order, and the copies of a tile's units into the ring. */
+#ifndef OCT_KERNELS_CUDA_MATMUL_CODES_CUH
+#define OCT_KERNELS_CUDA_MATMUL_CODES_CUH
+
+#include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/matmul.cuh"
+
+#define STAGES_MAX 16
+#define RING_BYTES (200u << 10)
+#define SPLIT_MAX  8
+#define COPIERS    128 /* threads */
+
+template <int F, int N> struct shape {
+  using traits = kind_traits<F>;
+  static constexpr uint32_t GROUPS = 4, ROWS_MAX = 64 * GROUPS;
+  static constexpr uint32_t THREADS = 128 * GROUPS + COPIERS;
+  static constexpr uint32_t EACH = 4 * traits::E, BLOCKS = EACH / 64; /* inputs of a chunk; by 64 */
+  static constexpr uint32_t CHUNKS = traits::PACKED && N > 32 ? 1 : 2; /* of a unit */
+  static constexpr uint32_t INPUTS = CHUNKS * EACH, BATCHES = INPUTS / 64;
+  static constexpr uint32_t X_BLOCK = 128 * N, X_BYTES = X_BLOCK * BATCHES;
+  static constexpr uint32_t SIDE_BYTES = traits::PACKED ? 4 * traits::SIDES : 0; /* of a row */
+  static constexpr bool GROUPED = traits::INT4 || F == KIND_FP8_BLOCK;
+  static constexpr bool EXACT = GROUPED && N <= 32;
+  static constexpr bool SYNC = N <= 8; /* by mma.sync */
+  /* Operands of one batch at a time: registers have no room for two. */
+  static constexpr bool SINGLE = N > 64;
+};
+
+struct codes_args {
+  matmul_args a;
+  oct_glu_params glu;
+  uint32_t halves;           /* 2: gates, and ups as many rows further on */
+  uint32_t rows;             /* of a half in all */
+  uint32_t tile_rows, tiles; /* of a half */
+  uint32_t token_groups;     /* without experts: of N tokens */
+  uint32_t units, split;     /* of a tile; blocks that share its inputs */
+  uint32_t stages, stage_bytes;
+  bool x_in_boxes; /* rows of x follow each other: the copy engine brings them */
+};
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+struct ring {
+  uint32_t base, barriers; /* shared addresses */
+
+  __device__ uint32_t full(uint32_t s) const {
+    return barriers + 8 * s;
+  }
+  __device__ uint32_t empty(uint32_t s) const {
+    return barriers + 8 * (STAGES_MAX + s);
+  }
+};
+
+/* The first expert from `e` on that has tokens; every warp finds it. There is one. */
+OCT_DEVICE uint32_t
+find_busy(const matmul_args &a, uint32_t e) {
+  for (;; e += 32) {
+    uint32_t mine = e + threadIdx.x % 32;
+    uint32_t who =
+        __ballot_sync(0xffffffffu, mine < a.n_experts && a.starts[mine + 1] > a.starts[mine]);
+    if (who != 0)
+      return e + (uint32_t)__ffs((int)who) - 1;
+    if (e >= a.n_experts)
+      return 0;
+  }
+}
+
+/* A block's tiles in order, and what the one has that it stands at. With experts after the
+ * predecessors alone. */
+template <int N> struct cursor {
+  const codes_args &s;
+  uint32_t at, end;    /* of all tiles */
+  uint32_t first_row;  /* of a half */
+  uint32_t last_token; /* experts: the end of the expert's tokens */
+  job now;
+
+  __device__ explicit cursor(const codes_args &args) : s(args) {
+    uint32_t all = s.tiles * s.token_groups, share = gridDim.x / s.split;
+    if (s.a.starts != NULL)
+      all = s.tiles * find_job(s.a, N, UINT32_MAX, NULL);
+    at = (uint32_t)((uint64_t)all * (blockIdx.x / s.split) / share);
+    end = (uint32_t)((uint64_t)all * (blockIdx.x / s.split + 1) / share);
+    if (at < end)
+      aim();
+  }
+  __device__ void aim() {
+    if (s.a.starts == NULL) {
+      uint32_t first = at % s.token_groups * N;
+      first_row = at / s.token_groups * s.tile_rows;
+      now = {0, 0, first, min((uint32_t)N, s.a.m - first)};
+      return;
+    }
+    (void)find_job(s.a, N, at / s.tiles, &now);
+    last_token = s.a.starts[now.expert + 1];
+    first_row = at % s.tiles * s.tile_rows;
+  }
+  __device__ bool is_new_job() const { /* of experts */
+    return first_row == 0;
+  }
+  __device__ void next() {
+    if (++at == end)
+      return;
+    if (s.a.starts == NULL) {
+      aim();
+      return;
+    }
+    first_row += s.tile_rows;
+    if (first_row < s.rows)
+      return;
+    first_row = 0;
+    now.first_token += now.n_tokens;
+    if (now.first_token == last_token) {
+      now.expert = find_busy(s.a, now.expert + 1);
+      now.slot = s.a.slots != NULL ? s.a.slots[now.expert] : now.expert;
+      now.first_token = s.a.starts[now.expert];
+      last_token = s.a.starts[now.expert + 1];
+    }
+    now.n_tokens = min((uint32_t)N, last_token - now.first_token);
+  }
+};
+
+/* The units of a tile that the block has. */
+struct unit_range {
+  uint32_t begin, end;
+
+  __device__ explicit unit_range(const codes_args &s) {
+    uint32_t rank = blockIdx.x % s.split;
+    begin = s.units * rank / s.split;
+    end = s.units * (rank + 1) / s.split;
+  }
+};
+
+/* ---------------------------------------------------------------- copies */
+
+/* An arrival when the thread's copies so far are done. */
+OCT_DEVICE void
+arrive_after_copies(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
+/* COPIERS threads, the block's units in order: weights by the first one, x by all, or by the first,
+ * too. */
+template <int F, int N> struct fetcher {
+  using sizes = shape<F, N>;
+  static constexpr uint32_t ACROSS = 8 * sizes::BATCHES; /* runs of 16 bytes of a row of a unit */
+  static constexpr uint32_t AT_ONCE = COPIERS / ACROSS, RUNS = (N + AT_ONCE - 1) / AT_ONCE;
+  const codes_args &s;
+  const ring &r;
+  cursor<N> &c;
+  const CUtensorMap *weights, *inputs;
+  unit_range units;
+  uint32_t lane;    /* of the copiers */
+  uint32_t x[RUNS]; /* this thread's first run in rows of x, in 16 bytes; NONE: no such token */
+
+  /* Chunks that unit k has: with bytes all, zeros beyond the last input, as the operands of one
+   * must not be made where those of the last are in use. */
+  __device__ uint32_t chunks_of(uint32_t k) const {
+    if (!kind_traits<F>::PACKED)
+      return sizes::CHUNKS;
+    uint32_t left = s.a.columns - k * sizes::INPUTS;
+    return min(sizes::CHUNKS, (left + sizes::EACH - 1) / sizes::EACH);
+  }
+
+  __device__ void open() {
+#pragma unroll
+    for (uint32_t i = 0; i < RUNS; i++) {
+      uint32_t token = i * AT_ONCE + lane / ACROSS;
+      x[i] = OCT_CUDA_NONE;
+      if (token < c.now.n_tokens) {
+        size_t row = c.now.first_token + token;
+        if (s.a.gather)
+          row = s.a.pair_of[row] / s.a.top_k;
+        x[i] = (uint32_t)(row * (s.a.x_stride / 8)) + lane % ACROSS;
+      }
+    }
+  }
+
+  /* One thread. */
+  __device__ void send_weights(uint32_t k, uint32_t stage) const {
+    uint32_t room = r.base + stage * s.stage_bytes + sizes::X_BYTES, box = s.tile_rows * 64;
+    uint32_t beside = room + sizes::CHUNKS * s.halves * box, chunks = chunks_of(k);
+    uint32_t rows = min(s.tile_rows, s.rows - c.first_row);
+    barrier_expect(r.full(stage), chunks * (s.halves * (box + rows * sizes::SIDE_BYTES) +
+                                            (s.x_in_boxes ? sizes::BLOCKS * sizes::X_BLOCK : 0)));
+    size_t all = packed_columns(s.a.columns) / 128;
+    for (uint32_t i = 0; i < chunks; i++)
+      for (uint32_t h = 0; h < s.halves; h++) {
+        uint32_t chunk = k * sizes::CHUNKS + i, row = c.first_row + h * s.rows;
+        uint32_t place = i * s.halves + h;
+        copy_box(room + place * box, weights, r.full(stage), (int)(chunk * 64),
+                 (int)(c.now.slot * s.a.rows + row));
+        if (sizes::SIDE_BYTES > 0)
+          copy_bulk(beside + place * s.tile_rows * sizes::SIDE_BYTES,
+                    (const char *)s.a.scales +
+                        ((c.now.slot * all + chunk) * s.a.rows + row) * sizes::SIDE_BYTES,
+                    rows * sizes::SIDE_BYTES, r.full(stage));
+      }
+  }
+
+  /* One thread: N rows, of which the last may be others' or none. */
+  __device__ void send_boxes(uint32_t k, uint32_t stage) const {
+    uint32_t room = r.base + stage * s.stage_bytes, blocks = chunks_of(k) * sizes::BLOCKS;
+    for (uint32_t b = 0; b < blocks; b++)
+      copy_box(room + b * sizes::X_BLOCK, inputs, r.full(stage), (int)(k * sizes::INPUTS + 64 * b),
+               (int)c.now.first_token);
+  }
+
+  /* All threads: runs as the instruction's swizzle wants them; zeros beyond the last input, as they
+   * meet weights that are zero. */
+  __device__ void send_inputs(uint32_t k, uint32_t stage) const {
+    uint32_t run = lane % ACROSS, first = k * (sizes::INPUTS / 8);
+    bool here = 8 * (first + run) < s.a.columns;
+    uint32_t room = r.base + stage * s.stage_bytes + run / 8 * sizes::X_BLOCK;
+#pragma unroll
+    for (uint32_t i = 0; i < RUNS; i++) {
+      uint32_t token = i * AT_ONCE + lane / ACROSS;
+      if (x[i] != OCT_CUDA_NONE)
+        copy_async(room + token * 128 + ((run % 8) ^ (token % 8)) * 16,
+                   (const uint4 *)s.a.x + (here ? x[i] + first : 0), here);
+    }
+    arrive_after_copies(r.full(stage));
+  }
+
+  /* What does not depend on predecessors: the first tile's weights. The number of units. */
+  __device__ uint32_t begin() const {
+    uint32_t n = c.at < c.end ? min(units.end - units.begin, s.stages) : 0;
+    for (uint32_t i = 0; i < n && lane == 0; i++)
+      send_weights(units.begin + i, i);
+    __syncwarp();
+    return n;
+  }
+
+  /* The first `early` units have their weights already. */
+  __device__ void run(uint32_t early) {
+    uint32_t stage = 0, turn = 0, i = 0;
+    for (bool is_first = true; c.at < c.end; c.next(), is_first = false) {
+      if (!s.x_in_boxes && (is_first || s.a.starts == NULL || c.is_new_job()))
+        open();
+      for (uint32_t k = units.begin; k < units.end; k++, i++) {
+        if (i >= s.stages)
+          barrier_wait(r.empty(stage), (turn - 1) % 2);
+        if (i >= early && lane == 0)
+          send_weights(k, stage);
+        if (s.x_in_boxes && lane == 0)
+          send_boxes(k, stage);
+        __syncwarp();
+        if (!s.x_in_boxes)
+          send_inputs(k, stage);
+        if (++stage == s.stages) {
+          stage = 0;
+          turn++;
+        }
+      }
+    }
+  }
+};
+
+#endif
+#endif
