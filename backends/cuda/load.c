@@ -5,6 +5,7 @@
 #include "backends/cuda/matrix.h"
 #include "backends/cuda/residency.h"
 #include "engine/base/assert.h"
+#include "engine/model/files/cache.h"
 
 /* Rows of a product's results begin where other products can read them: at 16 bytes. */
 #define STACK_STEP 8
@@ -20,6 +21,7 @@ typedef struct loader {
   oct_cuda_model *m;
   oct_cuda_rank *r;
   const oct_weight_map *map;
+  const oct_checkpoint *checkpoint; /* NULL: made-up weights */
   oct_cuda_upload *upload;
   oct_cuda_type type;
   oct_cuda_share place;
@@ -200,11 +202,39 @@ take_qkv(const loader *l, oct_cuda_layer *to) {
     put(l, find(l, biases[i], to->index, 0), l->type, to->qkv_bias, at[i], 1);
 }
 
+static float *
+send_scales(const loader *l, const float *scales, guint32 n) {
+  float *out = allocate(l, n, OCT_CUDA_F32);
+  if (out != NULL)
+    (void)oct_cuda_note(l->r, cudaMemcpy(out, scales, n * sizeof *out, cudaMemcpyDefault),
+                        "scales of the cache");
+  return out;
+}
+
+/* Those of the cache, of this rank's heads of n_heads from `first` on. */
+static void
+take_scales(const loader *l, oct_cuda_layer *to, guint32 n_heads, guint32 first) {
+  g_autoptr(GError) error = NULL;
+  g_autofree float *k = g_new(float, n_heads), *v = g_new(float, n_heads);
+  gboolean found = FALSE;
+  if (l->checkpoint == NULL || l->r->group->config->kv_dtype != OCT_DTYPE_FP8 ||
+      l->r->group->options->float32 || l->r->failed)
+    return;
+  if (!oct_cache_scales(l->checkpoint, to->index, n_heads, k, v, &found, &error)) {
+    oct_cuda_fail(l->r, error->message);
+  } else if (found) {
+    to->k_scale = send_scales(l, k + first, to->kv_heads);
+    to->v_scale = send_scales(l, v + first, to->kv_heads);
+  }
+}
+
 static void
 take_gqa(const loader *l, oct_cuda_layer *to) {
   const oct_attention_spec *a = to->attention;
   to->heads = (guint32)(part_of(l, find(l, OCT_WEIGHT_Q, to->index, 0)).rows / a->head_dim);
-  to->kv_heads = (guint32)(part_of(l, find(l, OCT_WEIGHT_K, to->index, 0)).rows / a->head_dim);
+  oct_cuda_piece keys = part_of(l, find(l, OCT_WEIGHT_K, to->index, 0));
+  to->kv_heads = (guint32)(keys.rows / a->head_dim);
+  take_scales(l, to, a->n_kv_heads, (guint32)(keys.row / a->head_dim));
   take_qkv(l, to);
   to->o = take(l, OCT_WEIGHT_O, to->index);
   to->q_norm = take_norm(l, OCT_WEIGHT_Q_NORM, to->index);
@@ -235,6 +265,7 @@ take_mla(const loader *l, oct_cuda_layer *to) {
                                    OCT_WEIGHT_ATTN_GATE, OCT_WEIGHT_KV_A};
   to->kv_heads = 1;
   to->heads = (guint32)(part_of(l, find(l, q, to->index, 0)).rows / (a->qk_nope + a->qk_rope));
+  take_scales(l, to, 1, 0);
   to->input = take_stack(l, kinds, G_N_ELEMENTS(kinds), to->index, STACK_STEP, to->mla_rows);
   to->input_bias = take_mla_bias(l, to);
   to->q_a_norm = take_norm(l, OCT_WEIGHT_Q_A_NORM, to->index);
@@ -466,6 +497,7 @@ oct_cuda_model_load(oct_cuda_model *m, oct_cuda_rank *r, const oct_cuda_source *
               .r = r,
               .widened = &all,
               .map = source->map,
+              .checkpoint = source->files != NULL ? source->files->checkpoint : NULL,
               .type = oct_cuda_rank_type(r),
               .place = oct_cuda_share_of(source->spec, &r->group->config->parallel, r->index)};
   m->glu = oct_arithmetic_glu(m->spec);

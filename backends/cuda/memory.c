@@ -74,7 +74,9 @@ oct_cuda_memory_layer(const oct_cuda_memory *m, const oct_cuda_layer *l) {
                        .page_tokens = m->rank->group->config->block_size,
                        .n_heads = l->kv_heads,
                        .width = latent ? a->kv_lora + a->qk_rope : a->head_dim,
-                       .has_values = !latent};
+                       .has_values = !latent,
+                       .k_scale = l->k_scale,
+                       .v_scale = l->v_scale};
 }
 
 oct_cuda_states

@@ -4,7 +4,8 @@
  * A page is one run of bytes: for each of the rank's layers of the group K then V of its heads, or
  * the latents of its tokens. A state slot likewise: for each layer its recurrent state in float32,
  * then the convolutions' last inputs in the activations' type. Keys, values and latents are kept in
- * that, too, or in e4m3 with scales of one when the instance asks for fp8 (not in float32 mode).
+ * that, too, or in e4m3 when the instance asks for fp8 (not in float32 mode), divided by the scales
+ * that the checkpoint has for them.
  * Latents are the same on every rank of a tensor group, or on every decode_context-th: the host
  * tier keeps the first ranks', and all reload from there. A rank's page has block_size tokens.
  */

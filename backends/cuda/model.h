@@ -48,6 +48,7 @@ typedef struct oct_cuda_layer {
   oct_cuda_matrix qkv, o;
   void *qkv_bias, *o_bias, *q_norm, *k_norm;
   float *sinks;
+  float *k_scale, *v_scale; /* of a cache in fp8 [kv_heads]; NULL: 1 */
   /* Latent attention. input: all that reads its input; q_b: none when queries are direct. */
   oct_cuda_matrix input, q_b, kv_b;
   guint32 mla_rows[OCT_CUDA_MLA_PARTS]; /* where each part of input begins */

@@ -6,7 +6,10 @@
 
 #include "backends/registry.h"
 #include "engine/base/rng.h"
+#include "engine/model/files/floats.h"
 #include "tests/backends/cpu/golden.h"
+#include "tests/engine/model/files/folder.h"
+#include "tests/engine/model/files/writer.h"
 
 #define OTHERS 128 /* logprobs that a backend gives beside a token's own */
 
@@ -15,17 +18,20 @@ typedef struct kind {
   double limit; /* relative L2 */
   guint32 tensor, pipeline;
   oct_dtype kv;
+  gboolean scaled; /* keys and values are far beyond fp8 but for the cache's scales */
 } kind;
 
 static const kind kinds[] = {
-    {"float32", "dtype=float32,devices=2", 1e-4, 1, 1, OCT_DTYPE_BF16},
-    {"float32-tensor2", "dtype=float32,devices=2", 1e-4, 2, 1, OCT_DTYPE_BF16},
-    {"float32-pipeline2", "dtype=float32,devices=2", 1e-4, 1, 2, OCT_DTYPE_BF16},
-    {"bfloat16", "devices=2,overlap=0", 2e-2, 1, 1, OCT_DTYPE_BF16},
-    {"bfloat16-tensor2", "devices=2", 2e-2, 2, 1, OCT_DTYPE_BF16},
-    {"bfloat16-overlap", "devices=2,overlap=128", 2e-2, 1, 1, OCT_DTYPE_BF16},
-    {"bfloat16-fixed", "devices=2,fixed_order=1", 2e-2, 1, 1, OCT_DTYPE_BF16},
-    {"bfloat16-fp8", "devices=2", 1e-1, 1, 1, OCT_DTYPE_FP8},
+    {"float32", "dtype=float32,devices=2", 1e-4, 1, 1, OCT_DTYPE_BF16, FALSE},
+    {"float32-tensor2", "dtype=float32,devices=2", 1e-4, 2, 1, OCT_DTYPE_BF16, FALSE},
+    {"float32-pipeline2", "dtype=float32,devices=2", 1e-4, 1, 2, OCT_DTYPE_BF16, FALSE},
+    {"bfloat16", "devices=2,overlap=0", 2e-2, 1, 1, OCT_DTYPE_BF16, FALSE},
+    {"bfloat16-tensor2", "devices=2", 2e-2, 2, 1, OCT_DTYPE_BF16, FALSE},
+    {"bfloat16-overlap", "devices=2,overlap=128", 2e-2, 1, 1, OCT_DTYPE_BF16, FALSE},
+    {"bfloat16-fixed", "devices=2,fixed_order=1", 2e-2, 1, 1, OCT_DTYPE_BF16, FALSE},
+    {"bfloat16-fp8", "devices=2", 1e-1, 1, 1, OCT_DTYPE_FP8, FALSE},
+    {"bfloat16-fp8-scales", "devices=2", 1e-1, 1, 1, OCT_DTYPE_FP8, TRUE},
+    {"bfloat16-fp8-scales-tensor2", "devices=2", 1e-1, 2, 1, OCT_DTYPE_FP8, TRUE},
 };
 
 typedef struct bench {
@@ -266,6 +272,69 @@ look_at_model(bench *b, const char *name) {
   golden_close(&b->g);
 }
 
+/* ---------------------------------------------------------------- scales of the cache */
+
+#define POWER 12 /* of two */
+
+/* A tensor's bfloat16 numbers times 2^power, with its name and shape. */
+static void
+add_scaled(writer *w, const oct_file_tensor *t, int power) {
+  gint64 shape[OCT_FILE_DIMS_MAX + 1];
+  guint64 n = oct_file_tensor_elements(t);
+  g_assert_cmpint(t->type, ==, OCT_STORED_BF16);
+  g_autofree guint16 *codes = g_memdup2(t->data, n * sizeof *codes);
+  for (guint64 i = 0; i < n && power != 0; i++)
+    codes[i] = oct_bf16_from_float(ldexpf(oct_float_from_bf16(codes[i]), power));
+  for (guint i = 0; i < t->n_dims; i++)
+    shape[i] = (gint64)t->shape[i];
+  shape[t->n_dims] = -1;
+  writer_add_shape(w, t->name, t->type, codes, shape);
+}
+
+static int
+power_of(const char *name) {
+  if (strstr(name, ".k_proj.") != NULL || strstr(name, ".v_proj.") != NULL)
+    return POWER;
+  return strstr(name, ".q_proj.") != NULL || strstr(name, ".o_proj.") != NULL ? -POWER : 0;
+}
+
+/* The same model with larger keys and values, smaller queries and outputs, and scales of the cache
+ * that make up for it: one a head for keys, one for all values. Owned. */
+static char *
+scaled_copy(const golden *g) {
+  g_autoptr(GError) error = NULL;
+  g_autoptr(writer) w = writer_new();
+  g_autoptr(oct_checkpoint) from = oct_checkpoint_open(g->folder, OCT_LOAD_SAFETENSORS, &error);
+  guint32 heads = g->spec->attention[0].n_kv_heads;
+  g_autofree float *scales = g_new(float, heads);
+  for (guint32 h = 0; h < heads; h++)
+    scales[h] = ldexpf(1, POWER - (int)(h % 3));
+  const float value_scale = ldexpf(1, POWER);
+  for (guint i = 0; i < oct_checkpoint_n_tensors(from); i++) {
+    const oct_file_tensor *t = oct_checkpoint_tensor(from, i);
+    add_scaled(w, t, power_of(t->name));
+  }
+  for (guint32 l = 0; l < g->spec->n_layers; l++) {
+    g_autofree char *k = g_strdup_printf("model.layers.%u.self_attn.k_scale", l);
+    g_autofree char *v = g_strdup_printf("model.layers.%u.self_attn.v_scale", l);
+    writer_add(w, k, OCT_STORED_F32, scales, (gint64)heads, (gint64)-1);
+    writer_add(w, v, OCT_STORED_F32, &value_scale, (gint64)1, (gint64)-1);
+  }
+  gsize size, config_size;
+  char *folder = folder_new(), *config;
+  g_autofree guint8 *bytes = writer_bytes(w, &size);
+  g_autofree char *file = g_build_filename(folder, "model.safetensors", NULL);
+  g_autofree char *old = g_build_filename(g->folder, "config.json", NULL);
+  g_autofree char *new = g_build_filename(folder, "config.json", NULL);
+  g_assert_true(g_file_get_contents(old, &config, &config_size, &error));
+  g_assert_true(g_file_set_contents(new, config, (gssize)config_size, &error));
+  g_assert_true(g_file_set_contents(file, (char *)bytes, (gssize)size, &error));
+  g_free(config);
+  return folder;
+}
+
+/* ---------------------------------------------------------------- tests */
+
 static void
 logits_are_golden(gconstpointer data) {
   const test *t = data;
@@ -274,7 +343,9 @@ logits_are_golden(gconstpointer data) {
   golden_open(&b.g, t->name);
   b.reports = oct_model_has_experts(b.g.spec) && t->kind->limit > 1e-3;
   configure(&b);
-  g_autofree char *text = g_strdup_printf("cuda:model=%s,%s", b.g.folder, t->kind->options);
+  g_autofree char *scaled = t->kind->scaled ? scaled_copy(&b.g) : NULL;
+  g_autofree char *text =
+      g_strdup_printf("cuda:model=%s,%s", scaled != NULL ? scaled : b.g.folder, t->kind->options);
   oct_world *world = oct_backend_world_new(text, &error);
   g_autoptr(GError) illegal = NULL;
   if (world == NULL && g_error_matches(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_DEVICE)) {
@@ -291,12 +362,16 @@ logits_are_golden(gconstpointer data) {
   }
   oct_world_free(world);
   golden_close(&b.g);
+  if (scaled != NULL)
+    folder_remove(scaled);
 }
 
 static void
 add_all(const char *const *names, const char *whose) {
   for (gsize i = 0; i < G_N_ELEMENTS(kinds); i++)
     for (const char *const *name = names; *name != NULL; name++) {
+      if (kinds[i].scaled && !g_str_has_prefix(*name, "llama"))
+        continue;
       test *t = g_new(test, 1);
       *t = (test){&kinds[i], *name};
       g_autofree char *path =
