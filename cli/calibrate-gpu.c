@@ -245,8 +245,8 @@ time_decode(gpu *g, const oct_timed *t, guint32 n, guint32 context) {
                                             : 0;
   }
   const double bytes = 4.0 * n * context * t->shape[1] * t->shape[2];
-  const bench_attention_shape shape = {
-      "decode", t->shape[0], t->shape[1], t->shape[2], n, 1, context, cache, 0, false};
+  const bench_attention_shape shape = {"decode", t->shape[0], t->shape[1], t->shape[2], n,
+                                       1,        context,     cache,       0,           false};
   return bytes <= g->cache_bytes ? bench_attend(&g->b, &shape) : 0;
 }
 
@@ -262,6 +262,15 @@ time_prefill(gpu *g, const oct_timed *t, guint32 tokens, guint32 before) {
                                        .cache =
                                            t->type == OCT_DTYPE_FP8 ? OCT_CUDA_FP8 : OCT_CUDA_BF16};
   return bench_attend(&g->b, &shape);
+}
+
+static double
+time_verify(gpu *g, const oct_timed *t, guint32 n, guint32 tokens) {
+  const oct_cuda_type cache = t->type == OCT_DTYPE_FP8 ? OCT_CUDA_FP8 : OCT_CUDA_BF16;
+  const double bytes = 4.0 * n * t->shape[3] * t->shape[1] * t->shape[2];
+  const bench_attention_shape shape = {"verify", t->shape[0], t->shape[1], t->shape[2], n,
+                                       tokens,   t->shape[3], cache,       0,           false};
+  return bytes <= g->cache_bytes ? bench_attend(&g->b, &shape) : 0;
 }
 
 /* Seconds of one point; 0 or less: it cannot be timed. */
@@ -282,6 +291,8 @@ time_point(gpu *g, const oct_timed *t, guint32 x, guint32 y) {
     return time_decode(g, t, x, y);
   case OCT_TIMED_PREFILL:
     return time_prefill(g, t, x, y);
+  case OCT_TIMED_VERIFY:
+    return time_verify(g, t, x, y);
   case OCT_TIMED_EXPERTS:
     return bench_expert_block(&g->b, x, s[0], s[1], s[2], s[3], format, &distinct);
   case OCT_TIMED_NORM:

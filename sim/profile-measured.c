@@ -17,6 +17,7 @@ static const oct_timed_form forms[OCT_TIMED_KINDS] = {
     [OCT_TIMED_DECODE] = {"decode", TRUE, 3, "batch", "context"},
     [OCT_TIMED_MLA_DECODE] = {"mla-decode", TRUE, 3, "batch", "context"},
     [OCT_TIMED_PREFILL] = {"prefill", TRUE, 3, "tokens", "before"},
+    [OCT_TIMED_VERIFY] = {"verify", TRUE, 4, "batch", "tokens"},
     [OCT_TIMED_EXPERTS] = {"experts", TRUE, 4, "tokens", NULL},
     [OCT_TIMED_NORM] = {"norm", FALSE, 1, "rows", NULL},
     [OCT_TIMED_ROTATE] = {"rotate", FALSE, 3, "tokens", NULL},

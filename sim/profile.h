@@ -283,6 +283,7 @@ typedef enum oct_timed_kind {
   OCT_TIMED_DECODE,     /* by sequences and context; heads, KV heads, width; of the cache */
   OCT_TIMED_MLA_DECODE, /* the same; heads, latent, rope */
   OCT_TIMED_PREFILL,    /* by tokens and cached tokens before; heads, KV heads, width */
+  OCT_TIMED_VERIFY,     /* by sequences and tokens of each; heads, KV heads, width, context */
   OCT_TIMED_EXPERTS,    /* by tokens, uniform routing; experts, top-k, hidden, inner; weights */
   OCT_TIMED_NORM,       /* by rows; width */
   OCT_TIMED_ROTATE,     /* by tokens; heads, KV heads, width: rotation and cache write */

@@ -12,8 +12,9 @@
 /* 1, 2, 4 … up to `most`, and what lies in the middle where steps of the engine often are. */
 static guint32
 axis_tokens(double *axis, guint32 first, guint32 most, gboolean quick) {
-  static const guint32 points[] = {1,   2,   4,   8,   16,  24,   32,   48,   64,   96,   128,
-                                   192, 256, 384, 512, 768, 1024, 1536, 2048, 4096, 8192, 16384};
+  static const guint32 points[] = {1,   2,   4,    8,    16,   24,   32,   48,
+                                   64,  96,  128,  192,  256,  320,  384,  512,
+                                   576, 768, 1024, 1536, 2048, 4096, 8192, 16384};
   guint32 n = 0;
   for (guint i = 0; i < G_N_ELEMENTS(points) && n < OCT_TIMED_POINTS_MAX; i++) {
     gboolean power = (points[i] & (points[i] - 1)) == 0;
@@ -51,6 +52,8 @@ want(GArray *tables, oct_timed_kind kind, oct_dtype type, const guint32 *shape,
   static const guint32 contexts[] = {128, 512, 1024, 2048, 4096, 8192, 16384, 32768};
   static const guint32 befores[] = {0, 1024, 4096, 16384, 32768};
   static const guint32 batches[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 384, 512};
+  /* Sequences that verify drafts, and tokens of each. */
+  static const guint32 verified[] = {1, 4, 16, 64, 256}, drafted[] = {2, 3, 5, 9};
   oct_timed table = {.kind = kind, .type = type, .n_y = 1};
   memcpy(table.shape, shape, oct_timed_form_of(kind)->n_shape * sizeof *shape);
   if (is_planned(tables, &table))
@@ -59,6 +62,9 @@ want(GArray *tables, oct_timed_kind kind, oct_dtype type, const guint32 *shape,
     table.n_x = axis_of(table.x, batches, G_N_ELEMENTS(batches), limits->max_batch, limits->quick);
     table.n_y =
         axis_of(table.y, contexts, G_N_ELEMENTS(contexts), limits->max_context, limits->quick);
+  } else if (kind == OCT_TIMED_VERIFY) {
+    table.n_x = axis_of(table.x, verified, G_N_ELEMENTS(verified), limits->max_batch, FALSE);
+    table.n_y = axis_of(table.y, drafted, G_N_ELEMENTS(drafted), shape[3], limits->quick);
   } else if (kind == OCT_TIMED_PREFILL) {
     table.n_x = axis_tokens(table.x, 16, limits->max_tokens, TRUE);
     table.n_y =
@@ -91,6 +97,7 @@ want_attention(const oct_attention_spec *a, guint32 tp, oct_dtype kv_dtype,
                const oct_calibration_limits *limits, GArray *tables) {
   const guint32 heads = (a->n_heads + tp - 1) / tp,
                 kv_heads = (MAX(a->n_kv_heads, 1) + tp - 1) / tp;
+  static const guint32 contexts[] = {1024, 4096}; /* of slices that verify drafts */
   if (a->kind == OCT_ATTENTION_MLA) {
     want(tables, OCT_TIMED_MLA_DECODE, kv_dtype, (guint32[3]){heads, a->kv_lora, a->qk_rope},
          limits);
@@ -101,6 +108,10 @@ want_attention(const oct_attention_spec *a, guint32 tp, oct_dtype kv_dtype,
   const guint32 shape[3] = {heads, kv_heads, a->head_dim};
   want(tables, OCT_TIMED_DECODE, kv_dtype, shape, limits);
   want(tables, OCT_TIMED_PREFILL, kv_dtype, shape, limits);
+  for (guint i = 0; i < (limits->quick ? 1 : G_N_ELEMENTS(contexts)); i++)
+    if (contexts[i] <= limits->max_context)
+      want(tables, OCT_TIMED_VERIFY, kv_dtype,
+           (guint32[4]){heads, kv_heads, a->head_dim, contexts[i]}, limits);
   want(tables, OCT_TIMED_ROTATE, OCT_DTYPE_BF16, shape, limits);
 }
 

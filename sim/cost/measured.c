@@ -121,7 +121,12 @@ measured_attention(const oct_timed *table, double x, double y) {
                            .value_dim = mla ? table->shape[1] : table->shape[2],
                            .kv_element_bytes = table->type == OCT_DTYPE_FP8 ? 1 : 2,
                            .tokens = (guint64)x};
-  if (s.prefill) {
+  if (table->kind == OCT_TIMED_VERIFY) {
+    s.n_sequences = (guint32)x;
+    s.tokens = (guint64)(x * y);
+    s.context = (guint64)x * table->shape[3];
+    s.pairs = (guint64)(x * y * (table->shape[3] - (y - 1) / 2));
+  } else if (s.prefill) {
     s.context = (guint64)(x + y);
     s.pairs = oct_shape_pairs((guint64)y, (guint64)x, 0);
   } else {
@@ -129,6 +134,34 @@ measured_attention(const oct_timed *table, double x, double y) {
     s.context = s.pairs = (guint64)(x * y);
   }
   return s;
+}
+
+/* By a table of attention of this shape, at x and y. */
+static void
+correct_by(const oct_profile *profile, const oct_timed *table, double x, double y,
+           oct_price *price) {
+  double measured_s = oct_timed_at(table, &x, &y);
+  const oct_attention_shape point = measured_attention(table, x, y);
+  double model_s = oct_price_attention_model(profile, &point).seconds;
+  correct(profile, price, measured_s, model_s, profile->gpu.flops[OCT_MATH_BF16]);
+}
+
+/* Slices of several tokens each, which verify drafts; between one token, whose price is given, and
+ * the fewest that were measured, in proportion. */
+static void
+correct_verified(const oct_profile *profile, const oct_attention_shape *s, oct_dtype type,
+                 const oct_price *model, oct_price *price) {
+  const double n = s->n_sequences, each = (double)s->tokens / n;
+  const guint32 shape[4] = {s->n_heads, s->n_kv_heads, s->key_dim,
+                            (guint32)((double)s->context / n)};
+  const oct_timed *table = oct_timed_find(profile, OCT_TIMED_VERIFY, type, shape);
+  if (table == NULL)
+    return;
+  const double share = MIN(1, (each - 1) / (table->y[0] - 1));
+  oct_price whole = *model;
+  correct_by(profile, table, n, each, &whole);
+  price->seconds += share * (whole.seconds - price->seconds);
+  price->fixed_s += share * (whole.fixed_s - price->fixed_s);
 }
 
 void
@@ -144,13 +177,12 @@ oct_timed_correct_attention(const oct_profile *profile, const oct_attention_shap
   const oct_timed *table = s->warm_l2 ? NULL : oct_timed_find(profile, kind, type, shape);
   if (table == NULL)
     return;
+  const oct_price model = *price;
   const double n = s->n_sequences, mean = (double)s->context / n;
-  double x = s->prefill ? (double)s->tokens : n;
-  double y = s->prefill ? MAX(mean - (double)s->tokens / n, 0) : mean;
-  double measured_s = oct_timed_at(table, &x, &y);
-  const oct_attention_shape point = measured_attention(table, x, y);
-  double model_s = oct_price_attention_model(profile, &point).seconds;
-  correct(profile, price, measured_s, model_s, profile->gpu.flops[OCT_MATH_BF16]);
+  correct_by(profile, table, s->prefill ? (double)s->tokens : n,
+             s->prefill ? MAX(mean - (double)s->tokens / n, 0) : mean, price);
+  if (!s->prefill && !s->mla && s->tokens > s->n_sequences)
+    correct_verified(profile, s, type, &model, price);
 }
 
 void

@@ -41,6 +41,7 @@ plans_what_a_model_runs(void) {
                                       "measured product bfloat16 128256 4096",
                                       "measured decode bfloat16 32 8 128",
                                       "measured prefill bfloat16 32 8 128",
+                                      "measured verify bfloat16 32 8 128 1024",
                                       "measured rotate 32 8 128",
                                       "measured activation 14336",
                                       "measured norm 4096",
@@ -143,6 +144,51 @@ prices_are_the_tables(void) {
   s.warm_l2 = TRUE;
   g_assert_cmpfloat_with_epsilon(oct_cost_attention_ns(p, &s), oct_cost_attention_ns(base, &s),
                                  1e-6);
+}
+
+/* Slices that verify drafts have a table of their own. */
+static void
+verified_slices_have_a_table(void) {
+  g_autoptr(GError) error = NULL;
+  g_autoptr(oct_calibration) c = oct_calibration_new("made", "made up", "h200-hgx8", STAMP);
+  const oct_timed decode = {.kind = OCT_TIMED_DECODE,
+                            .type = OCT_DTYPE_BF16,
+                            .shape = {32, 8, 128},
+                            .n_x = 1,
+                            .n_y = 1,
+                            .x = {64},
+                            .y = {1024},
+                            .seconds = {80e-6}};
+  const oct_timed verify = {.kind = OCT_TIMED_VERIFY,
+                            .type = OCT_DTYPE_BF16,
+                            .shape = {32, 8, 128, 1024},
+                            .n_x = 2,
+                            .n_y = 2,
+                            .x = {16, 64},
+                            .y = {3, 9},
+                            .seconds = {60e-6, 90e-6, 160e-6, 260e-6}};
+  oct_calibration_add(c, &decode);
+  oct_calibration_add(c, &verify);
+  g_autoptr(oct_profile) p = parse(c, &error);
+  g_assert_no_error(error);
+  static const struct {
+    guint32 n, each;
+    double ns;
+  } cases[] = {{64, 1, 80e3}, {64, 3, 160e3}, {64, 9, 260e3}, {64, 6, 210e3},
+               {16, 3, 60e3}, {40, 3, 110e3}, {64, 2, 120e3}};
+  for (guint i = 0; i < G_N_ELEMENTS(cases); i++) {
+    const guint32 n = cases[i].n, each = cases[i].each;
+    const oct_attention_shape s = {.n_sequences = n,
+                                   .n_heads = 32,
+                                   .n_kv_heads = 8,
+                                   .key_dim = 128,
+                                   .value_dim = 128,
+                                   .kv_element_bytes = 2,
+                                   .tokens = n * each,
+                                   .context = n * 1024,
+                                   .pairs = n * (each * 1024 - each * (each - 1) / 2)};
+    g_assert_cmpfloat_with_epsilon(oct_cost_attention_ns(p, &s), cases[i].ns, 100);
+  }
 }
 
 /* No price falls below its roofline, whatever a table says. */
@@ -329,6 +375,7 @@ main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/sim/calibrate/plan/has-the-kernels-that-a-model-runs", plans_what_a_model_runs);
   g_test_add_func("/sim/calibrate/tables/price-what-was-measured", prices_are_the_tables);
+  g_test_add_func("/sim/calibrate/tables/of-verified-slices", verified_slices_have_a_table);
   g_test_add_func("/sim/calibrate/tables/never-beat-the-roofline", roofline_holds);
   g_test_add_func("/sim/calibrate/tables/end-where-times-are-missing", gaps_are_cut_off);
   g_test_add_func("/sim/calibrate/tables/are-refused-by-name", bad_tables_are_refused);
