@@ -2,12 +2,14 @@
 """Hugging Face transformers' own continuous batching in a closed loop: a peer for `octet serve`.
 
     peer-transformers.py CONFIG.json [--concurrency 1,16,64,256] [--input 1024] [--output 256]
-                         [--requests-per-slot 2] [--attention sdpa] [--graphs] [--json FILE]
+                         [--requests-per-slot 2] [--window-s 20] [--attention sdpa] [--graphs]
+                         [--json FILE]
 
 The model is made from a config of the zoo with random bfloat16 weights on the GPU; prompts are
 random ids, as many tokens are asked for as stated. No HTTP and no text: what is measured is the
-engine. Output tokens per second are of the whole run; TTFT and ITL are from the times of tokens
-that the library records. Made for transformers 5.
+engine. A run at one concurrency ends with its last request, or after the window: then tokens of
+requests that are under way count too. Output tokens per second are of the whole run; TTFT and ITL
+are from the times of tokens that the library records. Made for transformers 5.
 """
 import argparse
 import json
@@ -26,7 +28,7 @@ def parse():
     p.add_argument("--requests-per-slot", type=int, default=2)
     p.add_argument("--attention", default="sdpa")
     p.add_argument("--graphs", action="store_true", help="ask for CUDA graphs")
-    p.add_argument("--limit-s", type=float, default=60)
+    p.add_argument("--window-s", type=float, default=20, help="at one concurrency")
     p.add_argument("--json")
     return p.parse_args()
 
@@ -61,7 +63,13 @@ def stamps(result):
     return []
 
 
-def closed_loop(model, generation, batching, args, n, deadline):
+def under_way(manager):
+    """What the library knows of requests that have not ended."""
+    scheduler = getattr(getattr(manager, "batch_processor", None), "scheduler", None)
+    return list(getattr(scheduler, "active_requests", {}).values())
+
+
+def closed_loop(model, generation, batching, args, n):
     """n requests at a time, a new one for each that ends."""
     vocab, total = model.config.vocab_size, n * args.requests_per_slot
     rng = random.Random(n)
@@ -80,10 +88,17 @@ def closed_loop(model, generation, batching, args, n, deadline):
                                           record_timestamps=True)
             sent[request] = time.perf_counter()
 
+        def take(result, now):
+            times = stamps(result)
+            gaps.extend(b - a for a, b in zip(times, times[1:]))
+            if times and abs(times[-1] - now) < 60:  # of the same clock
+                ttft.append(times[0] - sent[result.request_id])
+            return len(result.generated_tokens)
+
         begun = time.perf_counter()
         for _ in range(n):
             add()
-        while ended < total and time.perf_counter() < deadline:
+        while ended < total and time.perf_counter() < begun + args.window_s:
             result = manager.get_result(timeout=1)
             if result is None or not result.is_finished():
                 if result is None and not manager.is_running():
@@ -91,18 +106,20 @@ def closed_loop(model, generation, batching, args, n, deadline):
                 continue
             now = time.perf_counter()
             ended += 1
-            out += len(result.generated_tokens)
+            out += take(result, now)
             e2e.append(now - sent[result.request_id])
-            times = stamps(result)
-            gaps += [b - a for a, b in zip(times, times[1:])]
-            if times and abs(times[-1] - now) < 5:  # of the same clock
-                ttft.append(times[0] - sent[result.request_id])
             if len(sent) < total:
                 add()
         took = time.perf_counter() - begun
+        for state in under_way(manager):
+            if state.request_id in sent:
+                out += take(state, begun + took)
+        for request in sent:
+            manager.cancel_request(request)
     return {
         "concurrency": n,
-        "requests": ended,
+        "requests_ended": ended,
+        "output_tokens": out,
         "seconds": took,
         "output_tokens_per_s": out / took,
         "ttft_p50_ms": statistics.median(ttft) * 1e3 if ttft else None,
@@ -134,12 +151,10 @@ def main():
                                   do_sample=False, eos_token_id=-1, pad_token_id=0)
     batching = ContinuousBatchingConfig(allow_block_sharing=False,
                                         use_cuda_graph=True if args.graphs else None)
-    rows, deadline = [], begun + args.limit_s
+    rows = []
     for n in (int(c) for c in args.concurrency.split(",")):
-        if time.perf_counter() > deadline:
-            break
         try:
-            row = closed_loop(model, generation, batching, args, n, deadline)
+            row = closed_loop(model, generation, batching, args, n)
         except Exception as e:  # the library's interface differs by version: say so, go on
             print(f"concurrency {n}: {type(e).__name__}: {e}", flush=True)
             continue
