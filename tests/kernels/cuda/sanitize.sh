@@ -5,10 +5,11 @@
 #   tests/kernels/cuda/sanitize.sh --kernels BUILD > KERNELS
 #       the kernels compiled into BUILD/kernels/cuda, one a line: file, name
 #   tests/kernels/cuda/sanitize.sh "PROGRAM..." KERNELS OUT [TOOL...]
-#       runs the test programs under each TOOL (memcheck, racecheck, synccheck, initcheck), all at a
-#       time, with logs in OUT, and once without a tool; succeeds when no tool finds anything and
-#       every kernel of KERNELS, by name whatever its types and sizes, was launched. SECONDS_MAX
-#       (default 300) bounds each program. Needs a GPU; compute-sanitizer comes with CUDA.
+#       runs the test programs under each TOOL (memcheck, racecheck, synccheck, initcheck), with
+#       logs in OUT, and once without a tool; succeeds when no tool finds anything and every kernel
+#       of KERNELS, by name whatever its types and sizes, was launched. JOBS_MAX (default 12) run at
+#       a time, SECONDS_MAX (default 300) bounds each. Needs a GPU; compute-sanitizer comes with
+#       CUDA.
 set -u
 
 # Kernels of object files, by the handle that each has on the host.
@@ -37,8 +38,9 @@ rm -f "$out"/*.log "$out"/*.rc "$out"/launches*
 export OCT_CUDA_QUICK=1 CUDA_MODULE_LOADING=LAZY
 
 run() { # NAME COMMAND...: a log, and how it ended
-  local name=$1 begin=$SECONDS
+  local name=$1 begin
   shift
+  begin=$SECONDS
   timeout -k 5 "${SECONDS_MAX:-300}" "$@" > "$out/$name.log" 2>&1
   echo "$? $((SECONDS - begin))" > "$out/$name.rc"
 }
@@ -46,6 +48,9 @@ for program in $programs; do
   name=$(basename "$program")
   OCT_CUDA_LAUNCHES=$out/launches.$name run "$name.plain" "$program" &
   for tool; do
+    while [ "$(jobs -rp | wc -l)" -ge "${JOBS_MAX:-12}" ]; do
+      wait -n
+    done
     run "$name.$tool" compute-sanitizer --tool "$tool" --error-exitcode 99 --print-limit 20 \
       "$program" &
   done
