@@ -9,16 +9,25 @@
 
 /* ---------------------------------------------------------------- axes */
 
-/* 1, 2, 4 … up to `most`, and what lies in the middle where steps of the engine often are. */
+/* What 64 sequences run that verify 2, 4 and 8 drafts each: far from both neighbours that are
+ * powers of two, whose tiles they do not fill. */
+static gboolean
+is_verified(guint32 rows) {
+  return rows == 192 || rows == 320 || rows == 576;
+}
+
+/* 1, 2, 4 … up to `most`, and what lies in the middle where steps of the engine often are: not when
+ * `quick`, but for products' verified rows. */
 static guint32
-axis_tokens(double *axis, guint32 first, guint32 most, gboolean quick) {
+axis_tokens(double *axis, guint32 first, guint32 most, gboolean quick, gboolean verifies) {
   static const guint32 points[] = {1,   2,   4,    8,    16,   24,   32,   48,
                                    64,  96,  128,  192,  256,  320,  384,  512,
                                    576, 768, 1024, 1536, 2048, 4096, 8192, 16384};
   guint32 n = 0;
   for (guint i = 0; i < G_N_ELEMENTS(points) && n < OCT_TIMED_POINTS_MAX; i++) {
     gboolean power = (points[i] & (points[i] - 1)) == 0;
-    if (points[i] >= first && points[i] <= most && (power || !quick))
+    gboolean kept = power || !quick || (verifies && is_verified(points[i]));
+    if (points[i] >= first && points[i] <= most && kept)
       axis[n++] = points[i];
   }
   return n;
@@ -66,13 +75,13 @@ want(GArray *tables, oct_timed_kind kind, oct_dtype type, const guint32 *shape,
     table.n_x = axis_of(table.x, verified, G_N_ELEMENTS(verified), limits->max_batch, FALSE);
     table.n_y = axis_of(table.y, drafted, G_N_ELEMENTS(drafted), shape[3], limits->quick);
   } else if (kind == OCT_TIMED_PREFILL) {
-    table.n_x = axis_tokens(table.x, 16, limits->max_tokens, TRUE);
+    table.n_x = axis_tokens(table.x, 16, limits->max_tokens, TRUE, FALSE);
     table.n_y =
         axis_of(table.y, befores, G_N_ELEMENTS(befores), limits->max_context, limits->quick);
   } else {
     gboolean few = limits->quick || (kind != OCT_TIMED_PRODUCT && kind != OCT_TIMED_EXPERTS);
     guint32 most = kind == OCT_TIMED_SAMPLE ? limits->max_batch : limits->max_tokens;
-    table.n_x = axis_tokens(table.x, 1, most, few);
+    table.n_x = axis_tokens(table.x, 1, most, few, kind == OCT_TIMED_PRODUCT);
   }
   g_array_append_val(tables, table);
 }

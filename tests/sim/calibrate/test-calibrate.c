@@ -53,6 +53,11 @@ plans_what_a_model_runs(void) {
   const oct_timed *decode = find(tables, "measured decode bfloat16 32 8 128");
   g_assert_cmpfloat(decode->x[decode->n_x - 1], ==, 64);
   g_assert_cmpfloat(decode->y[decode->n_y - 1], <=, 4096);
+  const oct_timed *product = find(tables, dense[0]);
+  guint verified = 0;
+  for (guint i = 0; i < product->n_x; i++)
+    verified += product->x[i] == 192 || product->x[i] == 320 || product->x[i] == 576;
+  g_assert_cmpuint(verified, ==, 3);
   /* A rank of two has half of the heads and of the inner width. */
   g_autoptr(GArray) halves = plan_of("llama-3.1-8b", 2);
   g_assert_nonnull(find(halves, "measured decode bfloat16 16 4 128"));
