@@ -240,12 +240,28 @@ make_codes(oct_cuda_upload *u, const oct_cuda_matrix *m, const oct_cuda_fragment
   return oct_cuda_upload_make_codes(u, &call);
 }
 
-/* Rows of the file's bytes, `bytes` of each from `skip` on. */
+/* Rows of the file's bytes from `row` on, `bytes` of each from `skip` on. */
+typedef struct band {
+  const oct_weight *weight;
+  guint64 row;
+  gsize skip, bytes;
+  guint8 *to;
+} band;
+
+static void
+fill_band(gpointer user, guint64 first, guint64 n) {
+  const band *b = user;
+  gsize stored = oct_weight_row_bytes(b->weight);
+  for (guint64 i = first; i < first + n; i++)
+    memcpy(b->to + i * b->bytes,
+           b->weight->codes + oct_weight_stored_row(b->weight, b->row + i) * stored + b->skip,
+           b->bytes);
+}
+
 static void
 fill_rows(const oct_weight *w, guint64 row, guint64 n, gsize skip, gsize bytes, guint8 *to) {
-  gsize stored = oct_weight_row_bytes(w);
-  for (guint64 i = 0; i < n; i++)
-    memcpy(to + i * bytes, w->codes + oct_weight_stored_row(w, row + i) * stored + skip, bytes);
+  band rows = {w, row, skip, bytes, to};
+  oct_cuda_upload_fill(fill_band, &rows, n, n * bytes);
 }
 
 static gboolean

@@ -1,4 +1,4 @@
-/* Weights from where they are mapped to the device: a thread fills one of two pinned buffers while
+/* Weights from where they are mapped to the device: threads fill one of two pinned buffers while
  * the other is on its way. What the files store as the device wants it is copied row by row;
  * anything else is read as float32 first. */
 #include <string.h>
@@ -12,8 +12,6 @@ struct oct_cuda_upload {
   gboolean busy[2];
   guint next;
   guint8 *codes; /* on the device, before they are packed; NULL until then */
-  float *row;    /* read as float32 */
-  gsize row_floats;
 };
 
 oct_cuda_upload *
@@ -39,8 +37,43 @@ oct_cuda_upload_free(oct_cuda_upload *u) {
       (void)cudaEventDestroy(u->sent[i]);
   }
   oct_cuda_release(u->rank, u->codes);
-  g_free(u->row);
   g_free(u);
+}
+
+/* ---------------------------------------------------------------- threads */
+
+#define THREADS_MAX 8
+#define PART_BYTES  ((gsize)1 << 20) /* what is worth a thread */
+
+typedef struct part {
+  oct_cuda_fill fill;
+  gpointer user;
+  guint64 first, n;
+} part;
+
+static gpointer
+fill_part(gpointer data) {
+  const part *p = data;
+  p->fill(p->user, p->first, p->n);
+  return NULL;
+}
+
+void
+oct_cuda_upload_fill(oct_cuda_fill fill, gpointer user, guint64 n, gsize bytes) {
+  part parts[THREADS_MAX];
+  GThread *threads[THREADS_MAX];
+  guint64 most = MIN(MIN(bytes / PART_BYTES, n), MIN(g_get_num_processors(), THREADS_MAX));
+  guint n_parts = (guint)MAX(most, 1);
+  for (guint i = 0; i < n_parts; i++) {
+    guint64 first = n * i / n_parts, end = n * (i + 1) / n_parts;
+    parts[i] = (part){fill, user, first, end - first};
+    threads[i] = i + 1 < n_parts ? g_thread_try_new("weights", fill_part, &parts[i], NULL) : NULL;
+    if (threads[i] == NULL)
+      (void)fill_part(&parts[i]);
+  }
+  for (guint i = 0; i < n_parts; i++)
+    if (threads[i] != NULL)
+      (void)g_thread_join(threads[i]);
 }
 
 static gboolean
@@ -59,9 +92,9 @@ to_bf16(float x) {
   return (guint16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* Row `row` of the slice to `to`, dense. */
+/* Row `row` of the slice to `to`, dense; `floats` has room for a row of the weight. */
 static void
-fill_row(oct_cuda_upload *u, const oct_cuda_slice *s, guint64 row, guint8 *to) {
+fill_row(const oct_cuda_slice *s, guint64 row, float *floats, guint8 *to) {
   const oct_weight *w = s->weight;
   gsize element = oct_cuda_type_bytes(s->type);
   if (is_plain(w, s->type)) {
@@ -69,18 +102,31 @@ fill_row(oct_cuda_upload *u, const oct_cuda_slice *s, guint64 row, guint8 *to) {
     memcpy(to, from + s->column * element, s->columns * element);
     return;
   }
-  if (w->columns > u->row_floats) {
-    u->row_floats = w->columns;
-    u->row = g_renew(float, u->row, u->row_floats);
-  }
-  oct_weight_read(w, s->row + row, 1, u->row);
+  oct_weight_read(w, s->row + row, 1, floats);
   if (s->type == OCT_CUDA_F32) {
-    memcpy(to, u->row + s->column, s->columns * sizeof *u->row);
+    memcpy(to, floats + s->column, s->columns * sizeof *floats);
     return;
   }
   guint16 *narrow = (guint16 *)(gpointer)to;
   for (guint64 c = 0; c < s->columns; c++)
-    narrow[c] = to_bf16(u->row[s->column + c]);
+    narrow[c] = to_bf16(floats[s->column + c]);
+}
+
+/* Rows of a slice, from `first` on, that go to a staging buffer. */
+typedef struct band {
+  const oct_cuda_slice *slice;
+  guint64 first;
+  guint8 *to;
+} band;
+
+static void
+fill_band(gpointer user, guint64 first, guint64 n) {
+  const band *b = user;
+  const oct_cuda_slice *s = b->slice;
+  gsize row_bytes = s->columns * oct_cuda_type_bytes(s->type);
+  g_autofree float *floats = is_plain(s->weight, s->type) ? NULL : g_new(float, s->weight->columns);
+  for (guint64 i = first; i < first + n; i++)
+    fill_row(s, b->first + i, floats, b->to + i * row_bytes);
 }
 
 static gboolean
@@ -143,8 +189,8 @@ send_rows(oct_cuda_upload *u, const oct_cuda_slice *s, guint64 first, guint64 n)
   guint8 *staging = oct_cuda_upload_staging(u);
   if (staging == NULL)
     return FALSE;
-  for (guint64 i = 0; i < n; i++)
-    fill_row(u, s, first + i, staging + i * row_bytes);
+  band rows = {s, first, staging};
+  oct_cuda_upload_fill(fill_band, &rows, n, n * row_bytes);
   return oct_cuda_upload_send(u, (guint8 *)s->out + first * s->pitch * element, s->pitch * element,
                               row_bytes, n);
 }
