@@ -162,19 +162,24 @@ oct_glue_tables(cudaStream_t stream, uint32_t *tables, const oct_glue_change *ch
   return cudaGetLastError();
 }
 
+/* n words of 16 bytes, then `rest` of 4. */
 static __global__ void
-move_words(uint4 *to, const uint4 *from, uint32_t n) {
+move_words(uint4 *to, const uint4 *from, uint32_t n, uint32_t rest) {
   uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n)
     to[i] = from[i];
+  if (i < rest)
+    ((uint32_t *)(to + n))[i] = ((const uint32_t *)(from + n))[i];
 }
 
 int
 oct_glue_move(cudaStream_t stream, void *to, const void *from, size_t bytes) {
-  uint32_t n = (uint32_t)(bytes / sizeof(uint4));
-  if (n > 0)
-    move_words<<<(n + THREADS - 1) / THREADS, THREADS, 0, stream>>>((uint4 *)to,
-                                                                    (const uint4 *)from, n);
+  bool even = ((uintptr_t)to | (uintptr_t)from) % sizeof(uint4) == 0;
+  uint32_t n = even ? (uint32_t)(bytes / sizeof(uint4)) : 0;
+  uint32_t rest = (uint32_t)(bytes / sizeof(uint32_t)) - 4 * n, most = n > rest ? n : rest;
+  if (most > 0)
+    move_words<<<(most + THREADS - 1) / THREADS, THREADS, 0, stream>>>(
+        (uint4 *)to, (const uint4 *)from, n, rest);
   return cudaGetLastError();
 }
 

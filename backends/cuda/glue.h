@@ -18,9 +18,10 @@ typedef struct oct_glue_change {
 int oct_glue_tables(struct CUstream_st *stream, uint32_t *tables, const oct_glue_change *changes,
                     uint32_t n);
 
-/* Copies `bytes`, a multiple of 16, between device and pinned memory: little at a time goes quicker
- * by a kernel than by the copy engine, which the stream has to wait for twice. */
-#define OCT_GLUE_MOVE_MOST 65536
+/* Copies `bytes`, a multiple of 4, between device and pinned memory, quicker where both ends are
+ * aligned to 16: little at a time goes quicker by a kernel than by a copy engine, which the stream
+ * has to wait for twice, and behind the copies of pages that it has. */
+#define OCT_GLUE_MOVE_MOST (1u << 20)
 int oct_glue_move(struct CUstream_st *stream, void *to, const void *from, size_t bytes);
 
 /* counts[vocab] becomes those of a history: ids[0, n), of which the first n_prompt are the prompt's

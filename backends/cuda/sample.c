@@ -17,11 +17,8 @@ send_masks(oct_cuda_stepper *s, const oct_cuda_plan *plan, const oct_cuda_domain
     guint64 *to = p->masks + (gsize)part->mask * s->words;
     memcpy(to, masks[i], s->words * sizeof *to);
   }
-  return oct_cuda_note(&s->rank,
-                       cudaMemcpyAsync(s->masks, p->masks,
-                                       (gsize)d->n_masks * s->words * sizeof *s->masks,
-                                       cudaMemcpyHostToDevice, s->rank.compute),
-                       "masks");
+  return oct_cuda_stepper_move(s, s->masks, p->masks,
+                               (gsize)d->n_masks * s->words * sizeof *s->masks, "masks");
 }
 
 /* ---------------------------------------------------------------- rows of logits */
@@ -67,11 +64,8 @@ take_rows(oct_cuda_stepper *s, const oct_cuda_domain_plan *d, const oct_cuda_inp
     return FALSE;
   const guint32 *given = (const guint32 *)(gconstpointer)(in->head + d->layout.given);
   if (sampled < n &&
-      !oct_cuda_note(&s->rank,
-                     cudaMemcpyAsync(in->tokens + first + sampled, given + first + sampled,
-                                     (n - sampled) * sizeof *given, cudaMemcpyDeviceToDevice,
-                                     s->rank.compute),
-                     "scored tokens"))
+      !oct_cuda_stepper_move(s, in->tokens + first + sampled, given + first + sampled,
+                             (n - sampled) * sizeof *given, "scored tokens"))
     return FALSE;
   if (d->most_logprobs == 0)
     return TRUE;
@@ -156,20 +150,7 @@ pool(oct_cuda_stepper *s, const oct_cuda_plan *plan, const oct_cuda_domain_plan 
 
 static gboolean
 fetch(oct_cuda_stepper *s, void *to, const void *from, gsize bytes) {
-  return bytes == 0 ||
-         oct_cuda_note(&s->rank,
-                       cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, s->rank.compute),
-                       "a step's result");
-}
-
-static gboolean
-fetch_tokens(oct_cuda_stepper *s, const oct_cuda_domain_plan *d, const oct_cuda_inputs *in,
-             oct_cuda_place *p) {
-  gsize bytes = oct_cuda_span_bytes(d->n_rows);
-  if (bytes > OCT_GLUE_MOVE_MOST)
-    return fetch(s, p->output.span, in->span, bytes);
-  return oct_cuda_note(&s->rank, oct_glue_move(s->rank.compute, p->output.span, in->span, bytes),
-                       "a step's result");
+  return oct_cuda_stepper_move(s, to, from, bytes, "a step's result");
 }
 
 static gboolean
@@ -198,7 +179,7 @@ fetch_all(oct_cuda_stepper *s, const oct_cuda_domain_plan *d, const oct_cuda_inp
   if (!s->rank.is_last || d->n_tokens == 0)
     return TRUE;
   gsize entries = d->most_logprobs > 0 ? (gsize)d->n_rows * (1 + d->most_logprobs) : 0;
-  return fetch_tokens(s, d, in, p) &&
+  return fetch(s, p->output.span, in->span, oct_cuda_span_bytes(d->n_rows)) &&
          fetch(s, p->output.logprobs, s->logprobs, entries * sizeof *s->logprobs) &&
          fetch_pooled(s, d, p);
 }

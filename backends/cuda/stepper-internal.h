@@ -99,6 +99,10 @@ gboolean oct_cuda_stepper_run_padded(oct_cuda_stepper *s, const oct_cuda_domain_
 void oct_cuda_stepper_free_graphs(oct_cuda_stepper *s);
 /* Makes the graphs of decodes in the shortest contexts. */
 gboolean oct_cuda_stepper_warm_graphs(oct_cuda_stepper *s);
+/* Between device and pinned memory on the compute stream, by a kernel when it is little: what pages
+ * the copy engines have under way is then not waited for. Notes failures as of `what`. */
+gboolean oct_cuda_stepper_move(oct_cuda_stepper *s, void *to, const void *from, gsize bytes,
+                               const char *what);
 /* AFTER or BEFORE copies of a step. */
 gboolean oct_cuda_stepper_make_copies(oct_cuda_stepper *s, const oct_step *step,
                                       oct_copy_order order);

@@ -223,21 +223,20 @@ oct_cuda_stepper_inputs(oct_cuda_stepper *s, guint32 at) {
   return &s->inputs[at % s->n_inputs];
 }
 
-static gboolean
-send(oct_cuda_stepper *s, void *to, const void *from, gsize bytes) {
-  return bytes == 0 ||
-         oct_cuda_note(&s->rank,
-                       cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, s->rank.compute),
-                       "a step's record");
+gboolean
+oct_cuda_stepper_move(oct_cuda_stepper *s, void *to, const void *from, gsize bytes,
+                      const char *what) {
+  cudaStream_t stream = s->rank.compute;
+  if (bytes > OCT_GLUE_MOVE_MOST || bytes % sizeof(guint32) != 0)
+    return oct_cuda_note(&s->rank, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream),
+                         what);
+  return oct_cuda_note(&s->rank, oct_glue_move(stream, to, from, bytes), what);
 }
 
 /* Bytes of the tail, which the slot goes on needing. */
 static gboolean
 keep(oct_cuda_stepper *s, void *to, gsize at, gsize bytes) {
-  return bytes == 0 || oct_cuda_note(&s->rank,
-                                     cudaMemcpyAsync(to, s->tail + at, bytes,
-                                                     cudaMemcpyDeviceToDevice, s->rank.compute),
-                                     "what a slot is opened with");
+  return oct_cuda_stepper_move(s, to, s->tail + at, bytes, "what a slot is opened with");
 }
 
 /* Counts of a slot's penalties, its biases, and tokens that are suppressed at first. */
@@ -287,7 +286,7 @@ apply_tail(oct_cuda_stepper *s, const oct_cuda_domain_plan *d, oct_cuda_place *p
     return FALSE;
   memcpy(p->tail, d->tail, d->tail_bytes);
   const oct_glue_change *changes = (const oct_glue_change *)(gconstpointer)s->tail;
-  if (!send(s, s->tail, p->tail, d->tail_bytes) ||
+  if (!oct_cuda_stepper_move(s, s->tail, p->tail, d->tail_bytes, "page changes") ||
       !oct_cuda_note(&s->rank,
                      oct_glue_tables(s->rank.compute, s->tables, changes, d->changes->len),
                      "page tables"))
@@ -323,10 +322,7 @@ send_head(oct_cuda_stepper *s, const oct_cuda_domain_plan *d, oct_cuda_place *p,
     row->biases = biases > 0 && last ? s->biases + (biases - 1) * OCT_BIASES_MAX : NULL;
     row->suppressed = stops > 0 && last ? s->stops + (stops - 1) * OCT_CUDA_STOPS_MAX : NULL;
   }
-  if (d->layout.bytes > OCT_GLUE_MOVE_MOST)
-    return send(s, in->head, p->head, d->layout.bytes);
-  return oct_cuda_note(&s->rank, oct_glue_move(s->rank.compute, in->head, p->head, d->layout.bytes),
-                       "a step's record");
+  return oct_cuda_stepper_move(s, in->head, p->head, d->layout.bytes, "a step's record");
 }
 
 /* A page, a state or an expert. */

@@ -143,6 +143,11 @@ static void
 submit_decodes(bench *b, guint32 batch) {
   oct_step_begin(b->builder, ++b->number, 1);
   for (guint32 i = 0; i < batch; i++) {
+    guint32 page = b->position[i] / BLOCK;
+    /* As a sequence takes a page when it needs one, and sequences begin apart from each other. */
+    if ((b->position[i] + i) % BLOCK == 0)
+      *oct_step_add_change(b->builder) =
+          (oct_page_change){.slot = i, .index = page, .page = i * b->slot_pages + page};
     oct_slice *s = oct_step_add_slice(b->builder);
     s->slot = i;
     s->source = OCT_SOURCE_DEVICE;
