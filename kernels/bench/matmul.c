@@ -15,7 +15,7 @@ call_product(const bench *b, void *context, unsigned set) {
 
 static const char *const format_names[] = {"f32", "bf16", "fp8", "fp8 block", "mxfp4", "int4"};
 static const char *const path_names[] = {"auto",   "blas", "skinny", "tile",
-                                         "stream", "wide", "codes"};
+                                         "stream", "wide", "codes",  "narrow"};
 
 static double
 weight_bytes(oct_cuda_format format, double n) {
@@ -267,6 +267,8 @@ bench_matmul(bench *b) {
     for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
       bench_product(b, shapes[s].name, rows[i], shapes[s].rows, shapes[s].columns,
                     OCT_CUDA_MATRIX_BF16, OCT_CUDA_PATH_BLAS);
+      bench_product(b, shapes[s].name, rows[i], shapes[s].rows, shapes[s].columns,
+                    OCT_CUDA_MATRIX_BF16, OCT_CUDA_PATH_NARROW);
       if (rows[i] <= 8)
         bench_product(b, shapes[s].name, rows[i], shapes[s].rows, shapes[s].columns,
                       OCT_CUDA_MATRIX_BF16, OCT_CUDA_PATH_SKINNY);

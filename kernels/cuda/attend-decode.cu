@@ -2,20 +2,30 @@
  *
  * A block has a sequence, a KV head with up to 16 of its query heads, and a part of the context;
  * its four warps take 16 keys in turn (decoder.cuh) and never wait for each other until the end.
- * Parts are splits of a fixed length, or of as many blocks as a cluster has, or equal shares of all
- * contexts, where a block goes from one sequence to the next. */
+ * Parts are splits of a length that the context's gives, or of as many blocks as a cluster has, or
+ * equal shares of all contexts, where a block goes from one sequence to the next. */
 #define WARPS 4
 
 #include "kernels/cuda/barrier.cuh"
 #include "kernels/cuda/shares.cuh"
 
+/* Keys of a split of n keys. */
+OCT_DEVICE uint32_t
+chunk_of(const attend_args &a, uint32_t n) {
+  uint32_t chunk = a.chunk;
+  if (chunk == 0)
+    return ((n + a.n_splits - 1) / a.n_splits + UNIT - 1) / UNIT * UNIT;
+  while (n > chunk * OCT_ATTEND_CHUNKS)
+    chunk *= 2;
+  return chunk;
+}
+
 /* The part [*begin, *end) of the context that split `split` has; whole tiles but for the ends. */
 OCT_DEVICE void
 split_range(const attend_args &a, uint32_t length, uint32_t split, uint32_t *begin, uint32_t *end) {
-  uint32_t from, base, chunk = a.chunk;
+  uint32_t from, base;
   seen_range(a, length, &from, &base);
-  if (chunk == 0)
-    chunk = ((length - base + a.n_splits - 1) / a.n_splits + 63) / 64 * 64;
+  uint32_t chunk = chunk_of(a, length - base);
   *begin = max(from, base + split * chunk);
   *end = min(length, base + (split + 1) * chunk);
 }
@@ -154,7 +164,8 @@ __launch_bounds__(32 * WARPS, blocks_of(sizeof(C), D, NT)) attend_decode(attend_
   }
   uint32_t from, base, pair = blockIdx.z * gridDim.y + blockIdx.y;
   seen_range(a, length, &from, &base);
-  uint32_t used = a.chunk > 0 ? (length - base + a.chunk - 1) / a.chunk : 1;
+  uint32_t chunk = chunk_of(a, length - base);
+  uint32_t used = a.chunk > 0 ? (length - base + chunk - 1) / chunk : 1;
   const parts p = {a.arrived + pair, pair * a.n_splits, pair * a.n_splits + 1, 1, used};
   if (used == 1)
     leave_whole<D>(a, room, HEADS, n, head, row);

@@ -44,7 +44,10 @@ oct_attend_share_out(const oct_cuda_queue *queue, uint32_t max_context, attend_a
   uint32_t context = seen_context(max_context, a->window);
   uint32_t pairs = pairs_of(*a), units = ceil_div(context, OCT_ATTEND_UNIT);
   if ((queue->flags & OCT_CUDA_FIXED_ORDER) != 0) {
-    oct_attend_fix_splits(context, a);
+    a->chunk = OCT_ATTEND_CHUNK;
+    a->n_splits = ceil_div(context, a->chunk);
+    if (a->n_splits > OCT_ATTEND_CHUNKS)
+      a->n_splits = OCT_ATTEND_CHUNKS;
     return;
   }
   uint32_t splits = units < CLUSTER_MAX ? units : CLUSTER_MAX;

@@ -10,7 +10,11 @@
 #define OCT_LOG2E 1.4426950408889634f
 /* Keys that a block of the decode kernel goes through at a time. */
 #define OCT_ATTEND_UNIT 64
-/* Keys of a split with a fixed order; splits at most. */
+/* In a fixed order a context is split every so many keys, or every 2, 4 … times as many so that
+ * there are no more than so many splits: by its own length alone. */
+#define OCT_ATTEND_CHUNK  256
+#define OCT_ATTEND_CHUNKS 32
+/* Latents: keys of a split with a fixed order; splits at most. */
 #define OCT_ATTEND_FIXED_KEYS 1024
 #define OCT_ATTEND_SPLITS_MAX 128
 /* Counts of parts that have come stand first in a workspace, in a place of their own: what stands
@@ -36,7 +40,7 @@ struct attend_args {
   uint32_t value_width; /* kv.width, or the latent's */
   uint32_t first_seq;   /* sequences [first_seq, first_seq + n_seqs) are this launch's */
   uint32_t n_seqs;
-  uint32_t n_splits, chunk; /* chunk 0: the context is cut evenly */
+  uint32_t n_splits, chunk; /* chunk 0: the context is cut evenly; else of short ones */
   bool in_cluster;          /* the blocks of all splits join them through shared memory */
   /* The batch's own keys and values, to be normed, rotated by angles and stored, and queries
    * likewise but for the store; angles NULL: that was done before. */

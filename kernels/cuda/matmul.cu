@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define SKINNY_ROWS_MAX 64
+#define NARROW_ROWS_MAX 64
 /* BF16: the own kernel is quicker than cuBLASLt up to so many rows, for weights of so many bytes.
  */
 #define SKINNY_BF16_MAX   8
@@ -415,6 +416,15 @@ prefers_codes(const oct_cuda_matmul *c) {
   return c->m > (c->weight.rows >= TALL_ROWS ? of[i].tall : of[i].low);
 }
 
+/* Whatever the number of rows of x, each sum goes over the inputs in one order. The narrow and the
+ * wide kernel have the same one, of the same instruction. */
+static oct_cuda_path
+choose_fixed(const oct_cuda_queue *queue, oct_cuda_format format, const matmul_args &a) {
+  if (!oct_matmul_narrow_can(queue, format, a) || !oct_matmul_wide_can(queue, format, a))
+    return OCT_CUDA_PATH_TILE;
+  return a.m <= NARROW_ROWS_MAX ? OCT_CUDA_PATH_NARROW : OCT_CUDA_PATH_WIDE;
+}
+
 oct_cuda_path
 oct_cuda_matmul_path(const oct_cuda_queue *queue, const oct_cuda_matmul *c) {
   if (c->path != OCT_CUDA_PATH_AUTO)
@@ -422,9 +432,9 @@ oct_cuda_matmul_path(const oct_cuda_queue *queue, const oct_cuda_matmul *c) {
   bool is_plain = c->weight.format <= OCT_CUDA_MATRIX_BF16 || c->x_type == OCT_CUDA_FP8;
   if (c->x_type == OCT_CUDA_FP8)
     return OCT_CUDA_PATH_BLAS;
-  if ((queue->flags & OCT_CUDA_FIXED_ORDER) != 0)
-    return OCT_CUDA_PATH_TILE;
   matmul_args a = make_args(c);
+  if ((queue->flags & OCT_CUDA_FIXED_ORDER) != 0)
+    return choose_fixed(queue, c->weight.format, a);
   if (c->batch > 1 || c->transposed)
     return OCT_CUDA_PATH_BLAS;
   if (prefers_codes(c) && oct_matmul_codes_can(queue, c->weight.format, a))
@@ -500,6 +510,9 @@ oct_cuda_multiply(const oct_cuda_queue *queue, oct_cuda_blas *blas, const oct_cu
   if (path == OCT_CUDA_PATH_WIDE)
     return oct_matmul_wide_can(queue, format, a) ? oct_matmul_wide(queue, format, a)
                                                  : OCT_CUDA_UNSUPPORTED;
+  if (path == OCT_CUDA_PATH_NARROW)
+    return oct_matmul_narrow_can(queue, format, a) ? oct_matmul_narrow(queue, a)
+                                                   : OCT_CUDA_UNSUPPORTED;
   return path == OCT_CUDA_PATH_SKINNY ? oct_matmul_skinny(queue, format, a)
                                       : oct_matmul_tile(queue, format, a);
 }

@@ -311,6 +311,10 @@ int oct_matmul_stream(const oct_cuda_queue *queue, oct_cuda_format format, const
 bool oct_matmul_codes_can(const oct_cuda_queue *queue, oct_cuda_format format,
                           const matmul_args &args);
 int oct_matmul_codes(const oct_cuda_queue *queue, oct_cuda_format format, const matmul_args &args);
+/* BF16 on Hopper, best for few rows. */
+bool oct_matmul_narrow_can(const oct_cuda_queue *queue, oct_cuda_format format,
+                           const matmul_args &args);
+int oct_matmul_narrow(const oct_cuda_queue *queue, const matmul_args &args);
 /* Many rows on Hopper, experts too. */
 bool oct_matmul_wide_can(const oct_cuda_queue *queue, oct_cuda_format format,
                          const matmul_args &args);
