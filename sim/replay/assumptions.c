@@ -207,11 +207,11 @@ oct_replay_assumptions(const oct_replay_config *config, const oct_replay_result 
 
 double
 oct_replay_cost_error(gboolean experts, const char **from) {
-  *from = experts ? "step costs: 31 % is the 90th percentile of the error of the time per token, "
+  *from = experts ? "step costs: 30 % is the 90th percentile of the error of the time per token, "
                     "714 published runs of models with experts (doc/simulation.md 3.3)"
                   : "step costs: 14 % is the 90th percentile of the error of the time per token, "
                     "260 published runs of dense models (doc/simulation.md 3.3)";
-  return experts ? 0.31 : 0.14;
+  return experts ? 0.30 : 0.14;
 }
 
 void

@@ -57,6 +57,7 @@ test_illegal(void) {
   oct_plan_workload_clear(&w);
 }
 
+#ifdef HAVE_SIMGRID
 typedef struct run {
   oct_replay_config config;
   double rate;
@@ -80,6 +81,7 @@ run_at(const oct_replay_config *c, const oct_plan_layout *l, double rate) {
   g_assert_true(oct_jobs_run(1, probe, &r, NULL, &out, &error));
   return out;
 }
+#endif
 
 static void
 test_misses(void) {

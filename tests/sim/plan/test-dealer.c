@@ -84,6 +84,7 @@ test_even(void) {
   g_assert_cmpfloat(by_load, <, 0.1 * by_turns);
 }
 
+#ifdef HAVE_SIMGRID
 typedef struct pair {
   oct_plan_probe probes[2];
   double rate;
@@ -94,6 +95,7 @@ run_probe(void *user, guint index, GError **error) {
   const pair *p = user;
   return oct_plan_probe_run(&p->probes[index], p->rate, 1, error);
 }
+#endif
 
 /* Eight engines behind the router, and one of them for all: the same tokens per second and, at a
  * rate that is served with room, the same latencies. */

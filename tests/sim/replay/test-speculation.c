@@ -205,6 +205,7 @@ chances_are_by_place(void) {
   json_decref(r);
 }
 
+#ifdef HAVE_SIMGRID
 static gint64
 price(const oct_cost *cost, guint32 tokens, guint32 position) {
   const oct_slice slice = {.n_tokens = tokens,
@@ -216,6 +217,7 @@ price(const oct_cost *cost, guint32 tokens, guint32 position) {
   oct_cost_step(cost, &shape, &out);
   return out.stages[0].ns;
 }
+#endif
 
 /* One sequence whose drafts are all right: the time between its first and last token is that of its
  * verifications, of the draft model's k steps before each, and of the host's work between. */
