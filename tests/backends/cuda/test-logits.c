@@ -21,6 +21,10 @@ typedef struct kind {
   gboolean scaled; /* keys and values are far beyond fp8 but for the cache's scales */
 } kind;
 
+/* Rounding the golden llama's keys and values to e4m3 moves its logits by 1.55e-1 when all else is
+ * float64, most of it by the keys; those of qwen2-bias by 9.1e-2, of qwen3-qknorm by 8.0e-2. */
+#define FP8_LIMIT 1.75e-1
+
 static const kind kinds[] = {
     {"float32", "dtype=float32,devices=2", 1e-4, 1, 1, OCT_DTYPE_BF16, FALSE},
     {"float32-tensor2", "dtype=float32,devices=2", 1e-4, 2, 1, OCT_DTYPE_BF16, FALSE},
@@ -29,9 +33,9 @@ static const kind kinds[] = {
     {"bfloat16-tensor2", "devices=2", 2e-2, 2, 1, OCT_DTYPE_BF16, FALSE},
     {"bfloat16-overlap", "devices=2,overlap=128", 2e-2, 1, 1, OCT_DTYPE_BF16, FALSE},
     {"bfloat16-fixed", "devices=2,fixed_order=1", 2e-2, 1, 1, OCT_DTYPE_BF16, FALSE},
-    {"bfloat16-fp8", "devices=2", 1e-1, 1, 1, OCT_DTYPE_FP8, FALSE},
-    {"bfloat16-fp8-scales", "devices=2", 1e-1, 1, 1, OCT_DTYPE_FP8, TRUE},
-    {"bfloat16-fp8-scales-tensor2", "devices=2", 1e-1, 2, 1, OCT_DTYPE_FP8, TRUE},
+    {"bfloat16-fp8", "devices=2", FP8_LIMIT, 1, 1, OCT_DTYPE_FP8, FALSE},
+    {"bfloat16-fp8-scales", "devices=2", FP8_LIMIT, 1, 1, OCT_DTYPE_FP8, TRUE},
+    {"bfloat16-fp8-scales-tensor2", "devices=2", FP8_LIMIT, 2, 1, OCT_DTYPE_FP8, TRUE},
 };
 
 typedef struct bench {
@@ -162,12 +166,15 @@ add_row(const bench *b, guint32 row, const oct_logprob *l, double *difference, d
  * to: they stay in the state that later ones read. */
 static double
 limit_of(const bench *b, gboolean with_flips, guint32 flipped) {
-  double limit = b->kind->limit;
+  double limit = b->kind->limit, more = 1;
   if (limit > 1e-3 && g_str_equal(b->g.spec->name, "mixtral"))
     limit = MAX(limit, 1.1 * MIXTRAL_BF16);
   if (limit > 1e-3 && b->has_state)
     limit = MAX(limit, 1.1 * STATE_BF16) * (flipped > 0 ? 2 : 1);
-  return b->wanted != NULL && with_flips ? 3 * limit : limit;
+  /* Ranks round their parts of a sum before they are added up. */
+  if (limit > 1e-3 && b->kind->tensor > 1)
+    more = 1.25;
+  return more * (b->wanted != NULL && with_flips ? 3 * limit : limit);
 }
 
 static void
