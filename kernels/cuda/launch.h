@@ -598,7 +598,7 @@ bool oct_cuda_expert_gates(const oct_cuda_queue *queue, const oct_cuda_expert_ma
 
 /* out[t] = sum over k of weights[t, k] y[row_of[t, k]], pairs not here left out, in the order of k;
  * `add`: out[t] += that. y is `type`, out is out_type. With norm ([width] of out_type), out[t] is
- * the rms norm of the sum instead, not rounded in between; widths up to 16384, and no `add`. */
+ * the rms norm of the sum instead, not rounded in between; widths up to 8192, and no `add`. */
 typedef struct oct_cuda_combine {
   oct_cuda_type type, out_type;
   const oct_cuda_pairs *pairs;

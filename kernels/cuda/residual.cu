@@ -2,40 +2,15 @@
  * which keeps its part of every source in registers: sources are read once, scores and the norm's
  * sum of squares are added up over the cluster. Several clusters share a multiprocessor, so that
  * one loads while another waits for its sums. */
-#include "kernels/cuda/common.cuh"
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/residual.h"
 
 #define MIX_THREADS 256 /* of a block at most */
-#define MIX_CLUSTER 8   /* blocks of a row at most */
 #define MIX_BLOCKS  8   /* sources before the stream that stay in registers */
 #define MIX_WARPS   (MIX_THREADS / 32)
 #define RUN         8 /* elements of a row and source that a thread has */
 
-/* ---------------------------------------------------------------- sums over a cluster */
-
-OCT_DEVICE void
-cluster_arrive() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
-#endif
-}
-
-OCT_DEVICE void
-cluster_wait() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
-#endif
-}
-
-/* *own of block `rank` of the cluster. */
-OCT_DEVICE void
-store_there(float *own, uint32_t rank, float x) {
-#if __CUDA_ARCH__ >= 900
-  uint32_t at = (uint32_t)__cvta_generic_to_shared(own), there;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
-  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(there), "f"(x) : "memory");
-#endif
-}
+/* ---------------------------------------------------------------- sums over a row */
 
 /* Sums over a warp of 2 HALF values, in which lane i ends up with value i / (32 / V): half of what
  * is left changes hands in each step. HALF 0: the one value that is left, over the last 2 D lanes.
@@ -67,9 +42,9 @@ warp_sums(float (&v)[V], uint32_t lane) {
 /* What each block and warp found of a row. */
 template <int SOURCES> struct mix_room {
   float warps[2 * SOURCES][MIX_WARPS];
-  float blocks[2 * SOURCES][MIX_CLUSTER];
+  float blocks[2 * SOURCES][OCT_CLUSTER_MAX];
   float squares[MIX_WARPS];
-  float all_squares[MIX_CLUSTER];
+  float all_squares[OCT_CLUSTER_MAX];
 };
 
 /* ---------------------------------------------------------------- the usual kernel */
@@ -349,7 +324,7 @@ launch_rows(const oct_cuda_queue *queue, const oct_cuda_residual_mix *call) {
 template <typename T>
 static int
 launch_mix(const oct_cuda_queue *queue, const oct_cuda_residual_mix *call) {
-  if (call->width % RUN != 0 || call->width > RUN * MIX_THREADS * MIX_CLUSTER ||
+  if (call->width % RUN != 0 || call->width > RUN * MIX_THREADS * OCT_CLUSTER_MAX ||
       call->out == NULL || call->n_blocks > MIX_BLOCKS || call->block_stride % RUN != 0)
     return launch(queue, mix_plain<T>, dim3(call->n), dim3(MIX_THREADS), 0, *call);
   if (call->n_blocks <= 1)

@@ -1,6 +1,6 @@
 /* Experts: which a token takes, the pairs of tokens and experts sorted by expert, and what the
  * experts gave added up. */
-#include "kernels/cuda/common.cuh"
+#include "kernels/cuda/cluster.cuh"
 
 /* ---------------------------------------------------------------- routing */
 
@@ -40,24 +40,38 @@ best_of(const float *x, uint32_t n, uint32_t lane) {
   return warp_best(best);
 }
 
+/* Scores of a token's experts, and what they are chosen by, to shared memory. Every 32nd is a
+ * lane's: all are loaded before one is used. */
+template <int GROUPS>
 OCT_DEVICE void
-make_scores(const oct_routing &r, const float *logits, float *scores, uint32_t lane) {
-  if (r.score == OCT_ROUTER_SIGMOID) {
-    for (uint32_t e = lane; e < r.n_experts; e += 32)
-      scores[e] = sigmoidf(logits[e]);
-    return;
+make_scores(const oct_routing &r, const float *logits, float *scores, float *choices,
+            uint32_t lane) {
+  constexpr uint32_t N = 8 * GROUPS;
+  float x[N], bias[N], top = -INFINITY, sum = 0;
+#pragma unroll
+  for (uint32_t i = 0; i < N; i++) {
+    uint32_t e = lane + 32 * i;
+    x[i] = e < r.n_experts ? logits[e] : -INFINITY;
+    bias[i] = e < r.n_experts && r.bias != NULL ? r.bias[e] : 0;
+    top = fmaxf(top, x[i]);
   }
-  float top = -INFINITY, sum = 0;
-  for (uint32_t e = lane; e < r.n_experts; e += 32)
-    top = fmaxf(top, logits[e]);
-  top = warp_max(top);
-  for (uint32_t e = lane; e < r.n_experts; e += 32) {
-    scores[e] = expf(logits[e] - top);
-    sum += scores[e];
+  bool sigmoid = r.score == OCT_ROUTER_SIGMOID;
+  top = sigmoid ? 0 : warp_max(top);
+#pragma unroll
+  for (uint32_t i = 0; i < N; i++) {
+    x[i] = sigmoid ? sigmoidf(x[i]) : expf(x[i] - top);
+    sum += x[i];
   }
-  sum = warp_sum(sum);
-  for (uint32_t e = lane; e < r.n_experts; e += 32)
-    scores[e] /= sum;
+  sum = sigmoid ? 1 : warp_sum(sum);
+#pragma unroll
+  for (uint32_t i = 0; i < N; i++) {
+    uint32_t e = lane + 32 * i;
+    if (e < r.n_experts) {
+      scores[e] = x[i] / sum;
+      choices[e] = scores[e] + bias[i];
+    }
+  }
+  __syncwarp();
 }
 
 /* Leaves only the experts of the best groups; a group counts by the sum of its two best. */
@@ -162,10 +176,7 @@ route(oct_cuda_route a) {
     return;
   }
   float *scores = shared + warp * (2 * r.n_experts + r.n_groups), *choices = scores + r.n_experts;
-  make_scores(r, a.logits + (size_t)token * r.n_experts, scores, lane);
-  for (uint32_t e = lane; e < r.n_experts; e += 32)
-    choices[e] = scores[e] + (r.bias != NULL ? r.bias[e] : 0);
-  __syncwarp();
+  make_scores<GROUPS>(r, a.logits + (size_t)token * r.n_experts, scores, choices, lane);
   if (r.n_groups > 1)
     keep_groups(r, choices, choices + r.n_experts, lane);
   uint32_t *keys =
@@ -213,7 +224,6 @@ oct_cuda_route_tokens(const oct_cuda_queue *queue, const oct_cuda_route *call) {
 /* ---------------------------------------------------------------- pairs by expert */
 
 #define SORT_THREADS 1024
-#define SORT_CLUSTER 8
 #define SORT_PAIRS   2048 /* of a block, before there are more of them */
 
 static_assert(OCT_CUDA_EXPERTS_MAX <= SORT_THREADS, "a thread has an expert");
@@ -224,20 +234,6 @@ struct sort_room {
   uint32_t warps[32], total;
   uint32_t here[OCT_CUDA_EXPERTS_MAX], base[OCT_CUDA_EXPERTS_MAX];
 };
-
-/* *own of block `rank` of the cluster. */
-OCT_DEVICE uint32_t
-load_there(const uint32_t *own, uint32_t rank) {
-  uint32_t at = (uint32_t)__cvta_generic_to_shared(own), there, x;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
-  asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(x) : "r"(there) : "memory");
-  return x;
-}
-
-OCT_DEVICE void
-cluster_barrier() {
-  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
-}
 
 /* The sum of x over the threads before this one; *all: of the whole block. */
 OCT_DEVICE uint32_t
@@ -333,7 +329,7 @@ oct_cuda_sort_pairs(const oct_cuda_queue *queue, const oct_cuda_pairs *call) {
   if (call->n_local > OCT_CUDA_EXPERTS_MAX)
     return OCT_CUDA_UNSUPPORTED;
   uint32_t pairs = call->n * call->top_k, blocks = 1;
-  while (blocks < SORT_CLUSTER && pairs > blocks * SORT_PAIRS)
+  while (blocks < OCT_CLUSTER_MAX && pairs > blocks * SORT_PAIRS)
     blocks *= 2;
   uint32_t runs = ceil_div(ceil_div(pairs, 32), blocks), warps = runs < 32 ? runs : 32;
   warps = warps > 0 ? warps : 1;
@@ -346,6 +342,8 @@ oct_cuda_sort_pairs(const oct_cuda_queue *queue, const oct_cuda_pairs *call) {
 }
 
 /* ---------------------------------------------------------------- the sum over experts */
+
+#define SUM_AT_ONCE 4 /* rows of pairs that a thread loads before it adds one */
 
 /* N elements of a token's sum, in the order of k. Rows and weights of all pairs are read at once, a
  * lane's each; all lanes of the warp are here, those without elements too. */
@@ -362,16 +360,26 @@ sum_pairs(const oct_cuda_combine &a, const oct_cuda_pairs &pairs, uint32_t token
 #pragma unroll
   for (int i = 0; i < N; i++)
     sum[i] = 0;
-#pragma unroll 8
-  for (uint32_t k = 0; k < pairs.top_k; k++) {
-    uint32_t row = __shfl_sync(0xffffffffu, own, k);
-    float weight = __shfl_sync(0xffffffffu, own_weight, k), y[N] = {};
-    if (row != OCT_CUDA_NONE && c < a.width)
-      load_floats<T, N>((const T *)a.y + row * a.y_stride + c, y);
-      /* A row that is not here adds nothing, not even a zero to what may be -0. */
+  /* Some at a time are on their way. */
+  for (uint32_t first = 0; first < pairs.top_k; first += SUM_AT_ONCE) {
+    float y[SUM_AT_ONCE][N];
+    uint32_t rows[SUM_AT_ONCE];
 #pragma unroll
-    for (int i = 0; i < N; i++)
-      sum[i] = row != OCT_CUDA_NONE ? sum[i] + weight * y[i] : sum[i];
+    for (uint32_t k = 0; k < SUM_AT_ONCE; k++) {
+      rows[k] = __shfl_sync(0xffffffffu, own, (first + k) % 32);
+      if (first + k >= pairs.top_k || c >= a.width)
+        rows[k] = OCT_CUDA_NONE;
+      if (rows[k] != OCT_CUDA_NONE)
+        load_floats<T, N>((const T *)a.y + rows[k] * a.y_stride + c, y[k]);
+    }
+    /* A row that is not here adds nothing, not even a zero to what may be -0. */
+#pragma unroll
+    for (uint32_t k = 0; k < SUM_AT_ONCE; k++) {
+      float weight = __shfl_sync(0xffffffffu, own_weight, (first + k) % 32);
+#pragma unroll
+      for (int i = 0; i < N; i++)
+        sum[i] = rows[k] != OCT_CUDA_NONE ? sum[i] + weight * y[k][i] : sum[i];
+    }
   }
 }
 
@@ -396,49 +404,44 @@ combine(oct_cuda_combine a, oct_cuda_pairs pairs) {
   store_floats<O, N>(out, sum);
 }
 
-/* A block per token, ITEMS runs of N elements a thread. */
-template <typename T, typename O, int N, int ITEMS>
+/* A cluster of blocks per token, N elements a thread. */
+template <typename T, typename O, int N>
 static __global__ void
-combine_norm(oct_cuda_combine a, oct_cuda_pairs pairs) {
-  __shared__ float room[32];
+combine_norm(oct_cuda_combine a, oct_cuda_pairs pairs, uint32_t blocks) {
+  __shared__ cluster_room room;
+  cluster_arrive();
   admit_successor();
-  await_predecessors();
-  uint32_t token = blockIdx.x;
-  float sums[ITEMS][N], squares = 0;
-#pragma unroll
-  for (int j = 0; j < ITEMS; j++) {
-    sum_pairs<T, N>(a, pairs, token, (j * blockDim.x + threadIdx.x) * N, sums[j]);
-#pragma unroll
-    for (int i = 0; i < N; i++)
-      squares += sums[j][i] * sums[j][i];
-  }
-  float factor = rsqrtf(block_sum(squares, room) / a.width + a.norm_eps);
-#pragma unroll
-  for (int j = 0; j < ITEMS; j++) {
-    uint32_t c = (j * blockDim.x + threadIdx.x) * N;
-    if (c >= a.width)
-      break;
-    float norm[N];
+  uint32_t part = blockIdx.x % blocks, token = blockIdx.x / blocks;
+  uint32_t c = (part * blockDim.x + threadIdx.x) * N;
+  float sum[N], norm[N], squares = 0;
+  if (c < a.width)
     load_floats<O, N>((const O *)a.norm + c, norm);
+  await_predecessors();
+  sum_pairs<T, N>(a, pairs, token, c, sum);
 #pragma unroll
-    for (int i = 0; i < N; i++)
-      sums[j][i] *= factor * norm[i];
-    store_floats<O, N>((O *)a.out + token * a.out_stride + c, sums[j]);
-  }
+  for (int i = 0; i < N; i++)
+    squares += sum[i] * sum[i];
+  cluster_wait(); /* all have begun: their memory can be written */
+  float factor = rsqrtf(cluster_sum(squares, &room, blocks, part) / a.width + a.norm_eps);
+  if (c >= a.width)
+    return;
+#pragma unroll
+  for (int i = 0; i < N; i++)
+    sum[i] *= factor * norm[i];
+  store_floats<O, N>((O *)a.out + token * a.out_stride + c, sum);
 }
 
 template <typename T, typename O, int N>
 static int
 launch_combine_norm(const oct_cuda_queue *queue, const oct_cuda_combine *call) {
-  constexpr int ITEMS = N == 8 ? 4 : 16;
-  uint32_t threads = round_up(ceil_div(call->width, N), 32), n = call->pairs->n;
-  if (call->add || call->width > 1024 * ITEMS * N)
+  uint32_t threads = ceil_div(call->width, N), blocks = 1;
+  while (blocks < OCT_CLUSTER_MAX && ceil_div(threads, blocks) > 128)
+    blocks *= 2;
+  threads = round_up(ceil_div(threads, blocks), 32);
+  if (call->add || threads > 1024)
     return OCT_CUDA_UNSUPPORTED;
-  if (threads <= 512)
-    return launch(queue, combine_norm<T, O, N, 1>, dim3(n), dim3(threads), 0, *call, *call->pairs);
-  threads = round_up(ceil_div(threads, ITEMS), 32);
-  return launch(queue, combine_norm<T, O, N, ITEMS>, dim3(n), dim3(threads), 0, *call,
-                *call->pairs);
+  return launch_cluster(queue, combine_norm<T, O, N>, blocks, dim3(call->pairs->n * blocks),
+                        dim3(threads), 0, *call, *call->pairs, blocks);
 }
 
 template <typename T, typename O>
