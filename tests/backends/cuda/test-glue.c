@@ -112,6 +112,16 @@ value_of(const oct_weight *w, guint32 row, guint32 column, const float *values) 
   return values[column] / oct_weight_scale(w, row, column, &zero);
 }
 
+/* The code of an input in a packed row (oct_cuda_matrix has the order). */
+static guint
+packed_code(const guint8 *row, gboolean is_float, guint c) {
+  static const guint size_at[] = {6, 3, 0, 9}, sign_at[] = {15, 12, 14, 13};
+  guint in = c % 32, pair = in / 8, word = c / 128 * 16 + in % 8 / 2 * 4 + c % 128 / 32;
+  guint half = row[4 * word + 2 * (c % 2)] | (guint)row[4 * word + 2 * (c % 2) + 1] << 8;
+  return is_float ? (half >> size_at[pair] & 7) | (half >> sign_at[pair] & 1) << 3
+                  : half >> 4 * pair & 15;
+}
+
 static void
 test_codes(void) {
   static const float e2m1[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
@@ -139,9 +149,7 @@ test_codes(void) {
     for (guint r = 0; r < ROWS; r++) {
       oct_weight_read(&w, r, 1, row);
       for (guint c = 0; c < COLUMNS; c++) {
-        guint in = c % 32, bit = 4 * (in % 8 / 2) + 16 * (in % 2);
-        guint at = c / 128 * 64 + in / 8 * 16 + c % 128 / 32 * 4 + bit / 8;
-        guint code = k == 0 ? got[r * pitch + c] : got[r * pitch + at] >> bit % 8 & 15;
+        guint code = k == 0 ? got[r * pitch + c] : packed_code(got + r * pitch, k == 1, c);
         float value = k == 0   ? oct_float_from_e4m3((guint8)code)
                       : k == 1 ? (code & 8 ? -e2m1[code & 7] : e2m1[code])
                                : (float)code - 8;
