@@ -475,6 +475,32 @@ make_map(CUtensorMap *map, CUtensorMapDataType type, const void *base, uint64_t 
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
+/* Clusters of so many blocks that the device runs at a time: its parts have odd numbers of
+ * multiprocessors. All devices of a process are of one kind. */
+template <int F, int N>
+static uint32_t
+count_places(const oct_cuda_queue *queue, uint32_t split) {
+  static int known[SPLIT_MAX + 1];
+  if (split == 1)
+    return queue->sm_count;
+  if (known[split] == 0) {
+    cudaLaunchConfig_t config = {};
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {split, 1, 1};
+    config.gridDim = dim3(queue->sm_count / split * split);
+    config.blockDim = dim3(shape<F, N>::THREADS);
+    config.dynamicSmemBytes = RING_BYTES + 1024;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    int n = 0;
+    if (cudaOccupancyMaxActiveClusters(&n, multiply_codes<F, N>, &config) != cudaSuccess || n < 1)
+      n = 1;
+    known[split] = n;
+  }
+  return (uint32_t)known[split];
+}
+
 /* Rows of a tile and blocks that share one, so that what the most loaded block moves is least: the
  * codes, x, and sums between blocks, each in bytes. `busy`: experts that have tokens, at most. */
 template <int F, int N>
@@ -483,9 +509,9 @@ choose_tiles(const oct_cuda_queue *queue, codes_args *s, uint32_t busy) {
   using sizes = shape<F, N>;
   uint64_t least = UINT64_MAX;
   for (uint32_t split = 1; split <= SPLIT_MAX && split <= s->units; split *= 2) {
-    uint32_t places = split < 4 ? queue->sm_count / split : queue->sm_count / 16 * 16 / split;
     if (split > 1 && s->a.starts != NULL)
       break;
+    uint32_t places = count_places<F, N>(queue, split);
     for (uint32_t r = 16 / s->halves; r <= sizes::ROWS_MAX / s->halves; r += 16 / s->halves) {
       uint64_t tiles = (uint64_t)ceil_div(s->rows, r) * s->token_groups * busy;
       uint64_t turns = (tiles + places - 1) / places;
@@ -530,6 +556,11 @@ launch_codes(const oct_cuda_queue *queue, const matmul_args &a) {
   s.units = ceil_div(a.columns, sizes::INPUTS);
   s.token_groups = a.starts != NULL ? 1 : ceil_div(a.m, N);
   s.x_in_boxes = !a.gather && N > 32;
+  /* What a kernel may have is the function's, and threads of several ranks set it: always the same.
+   */
+  int error = allow_large(queue, multiply_codes<F, N>, 1, RING_BYTES + 1024);
+  if (error != OCT_CUDA_OK)
+    return error;
   uint32_t busy = a.starts == NULL ? 1 : a.m < a.n_experts ? a.m : a.n_experts;
   choose_tiles<F, N>(queue, &s, busy);
   choose_stages<F, N>(&s);
@@ -549,11 +580,6 @@ launch_codes(const oct_cuda_queue *queue, const matmul_args &a) {
     blocks = (uint32_t)jobs * s.split;
   size_t ring = (size_t)s.stages * s.stage_bytes;
   size_t room = s.split > 1 ? (size_t)N * (s.halves * s.tile_rows + 4) * sizeof(float) : 0;
-  /* What a kernel may have is the function's, and threads of several ranks set it: always the same.
-   */
-  int error = allow_large(queue, multiply_codes<F, N>, s.split, RING_BYTES + 1024);
-  if (error != OCT_CUDA_OK)
-    return error;
   return launch_cluster(queue, multiply_codes<F, N>, s.split, dim3(blocks),
                         dim3(128 * ceil_div(s.halves * s.tile_rows, 64) + COPIERS),
                         (ring > room ? ring : room) + 1024, s, weights, inputs);
