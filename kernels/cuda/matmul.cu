@@ -409,7 +409,7 @@ static bool
 prefers_codes(const oct_cuda_matmul *c) {
   static const struct {
     uint32_t tall, low;
-  } of[] = {/* from FP8 on */ {8, 16}, {0, 16}, {0, 16}, {0, 16}};
+  } of[] = {/* from FP8 on */ {8, 16}, {0, 16}, {0, 8}, {0, 8}};
   if (c->weight.format < OCT_CUDA_MATRIX_FP8 || c->weight.format > OCT_CUDA_MATRIX_INT4)
     return false;
   uint32_t i = c->weight.format - OCT_CUDA_MATRIX_FP8;
