@@ -201,7 +201,9 @@ check_attention(const attention_case *c, guint32 flags, oct_cuda_attention_path 
   scale_pool(c, host, pool, scales, FALSE);
   attend_twin(c, b, pages, truth != NULL ? truth : host, q, c->sinks ? sinks : NULL, want);
   g_autofree float *out = device_get(c->type, call.out, size);
-  double rounded = c->cache == OCT_CUDA_FP8 ? 5e-2 : 1e-2;
+  /* e4m3 is off by 2.6 % an element: scores of queries twice as large by 0.052, values by 2.6 %,
+   * together 5.8 %, which a few heavy keys let vary. */
+  double rounded = c->cache == OCT_CUDA_FP8 ? 1e-1 : 1e-2;
   device_expect(c->name, out, want, size, is_exact ? rounded : limit_of(c));
 }
 
