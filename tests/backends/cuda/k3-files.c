@@ -61,7 +61,7 @@ static const row dense[] = {{"mlp.gate_proj.weight", BF16, {33792, H}, DIVIDED},
 #define MOE "block_sparse_moe."
 static const row moe[] = {{MOE "gate.weight", BF16, {K3_EXPERTS, H}, WHOLE},
                           {MOE "gate.e_score_correction_bias", F32, {K3_EXPERTS}, WHOLE},
-                          {MOE "routed_expert_down_proj.weight", BF16, {LATENT, H}, WHOLE},
+                          {MOE "routed_expert_down_proj.weight", BF16, {LATENT, H}, DIVIDED},
                           {MOE "routed_expert_norm.weight", BF16, {LATENT}, WHOLE},
                           {MOE "routed_expert_up_proj.weight", BF16, {H, LATENT}, DIVIDED},
                           {MOE "shared_experts.gate_proj.weight", BF16, {6144, H}, DIVIDED},

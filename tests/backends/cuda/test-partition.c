@@ -365,7 +365,9 @@ main(int argc, char **argv) {
   for (gsize i = 0; i < G_N_ELEMENTS(models); i++)
     for (gsize k = 0; k < G_N_ELEMENTS(layouts); k++) {
       oct_model_spec spec = models[i].spec();
-      if (layouts[k].experts && !oct_model_has_experts(&spec))
+      oct_parallel parallel = parallel_of(&layouts[k]);
+      if ((layouts[k].experts && !oct_model_has_experts(&spec)) ||
+          (layouts[k].whole_latents && !oct_parallel_check(&spec, &parallel, NULL)))
         continue;
       test *t = g_new(test, 1);
       *t = (test){&models[i], &layouts[k]};
