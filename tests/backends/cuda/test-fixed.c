@@ -6,6 +6,7 @@
 
 #include "backends/registry.h"
 #include "engine/base/rng.h"
+#include "tests/backends/cuda/wide.h"
 
 #define VOCAB   128 /* a token's own logprob and 127 others are all of them */
 #define SLOTS   64
@@ -56,16 +57,6 @@ typedef struct run {
 } run;
 
 static void
-next(run *r, oct_event_kind wanted) {
-  do
-    g_assert_true(oct_world_next(r->world, OCT_TIME_NEVER, &r->event));
-  while (r->event.kind == OCT_EVENT_OPEN_PROGRESS);
-  if (r->event.kind == OCT_EVENT_FAULT || r->event.kind == OCT_EVENT_OPEN_FAILED)
-    g_test_message("%s", r->event.fault->message);
-  g_assert_cmpint(r->event.kind, ==, wanted);
-}
-
-static void
 open_slot(run *r, guint32 slot) {
   oct_slot_open *o = oct_step_add_open(r->builder);
   o->slot = slot;
@@ -97,7 +88,7 @@ finish(run *r, guint32 first, guint32 n) {
   oct_submit answer = oct_world_submit(r->world, r->instance, oct_step_end(r->builder), &error);
   g_assert_no_error(error);
   g_assert_cmpint(answer, ==, OCT_SUBMIT_OK);
-  next(r, OCT_EVENT_STEP_DONE);
+  wide_next(r->world, &r->event, OCT_EVENT_STEP_DONE);
   const oct_logprob *l = oct_result_logprobs(r->event.result);
   for (guint32 i = 0; i < n; i++)
     for (guint32 k = 0; k < VOCAB; k++, l++)
@@ -151,7 +142,7 @@ run_inside(oct_world *world, void *arg) {
   gboolean accepted = oct_world_open(world, &config, &r->instance, &error);
   g_assert_no_error(error);
   g_assert_true(accepted);
-  next(r, OCT_EVENT_OPENED);
+  wide_next(r->world, &r->event, OCT_EVENT_OPENED);
   r->job(r);
   oct_world_close(world, r->instance);
   oct_step_builder_free(r->builder);

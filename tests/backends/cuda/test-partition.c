@@ -6,6 +6,7 @@
 
 #include "engine/base/rng.h"
 #include "tests/backends/cuda/ranks.h"
+#include "tests/backends/cuda/wide.h"
 
 typedef struct layout {
   const char *name;
@@ -137,32 +138,7 @@ four_bits(void) {
 /* Kimi K3 with everything that it has, 13 layers in blocks of 4. */
 static oct_model_spec
 k3(void) {
-  static oct_model_spec *published;
-  g_autoptr(GError) error = NULL;
-  if (published == NULL)
-    published = oct_model_spec_load("kimi-k3", NULL, &error);
-  g_assert_no_error(error);
-  oct_model_spec s = *published;
-  s.vocab = VOCAB;
-  s.hidden = HIDDEN;
-  s.n_layers = 13;
-  s.attn_res_block = 4;
-  for (guint32 i = 0; i < s.n_attention; i++) {
-    s.attention[i].n_heads = 16;
-    if (s.attention[i].kind == OCT_ATTENTION_MLA)
-      s.attention[i].q_lora = 192;
-  }
-  for (guint32 i = 0; i < s.n_ffn; i++) {
-    oct_ffn_spec *f = &s.ffn[i];
-    f->intermediate = f->intermediate > 0 ? 512 : 0;
-    if (f->kind == OCT_FFN_DENSE)
-      continue;
-    f->n_experts = 16;
-    f->top_k = 4;
-    f->moe_intermediate = f->shared_intermediate = 256;
-    f->latent = 128;
-  }
-  return s;
+  return wide_k3(VOCAB, HIDDEN, 512, 128);
 }
 
 typedef struct model {

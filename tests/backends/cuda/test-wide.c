@@ -11,6 +11,7 @@
 #include "backends/registry.h"
 #include "engine/base/rng.h"
 #include "kernels/cuda/launches.h"
+#include "tests/backends/cuda/wide.h"
 
 #define VOCAB     129 /* a token's own logprob and 128 others are all of them */
 #define SEQUENCES 3
@@ -106,33 +107,9 @@ windowed(void) {
 /* Kimi K3 but for its sizes: 13 layers in blocks of 4, heads as published, 16 experts. */
 static oct_model_spec
 k3(void) {
-  static oct_model_spec *published;
   static char name[] = "wide-k3";
-  g_autoptr(GError) error = NULL;
-  if (published == NULL)
-    published = oct_model_spec_load("kimi-k3", NULL, &error);
-  g_assert_no_error(error);
-  oct_model_spec s = *published;
+  oct_model_spec s = wide_k3(VOCAB, 512, 1024, 256);
   s.name = name;
-  s.vocab = VOCAB;
-  s.hidden = 512;
-  s.n_layers = 13;
-  s.attn_res_block = 4;
-  for (guint32 i = 0; i < s.n_attention; i++) {
-    s.attention[i].n_heads = 16;
-    if (s.attention[i].kind == OCT_ATTENTION_MLA)
-      s.attention[i].q_lora = 192;
-  }
-  for (guint32 i = 0; i < s.n_ffn; i++) {
-    oct_ffn_spec *f = &s.ffn[i];
-    f->intermediate = f->intermediate > 0 ? 1024 : 0;
-    if (f->kind == OCT_FFN_DENSE)
-      continue;
-    f->n_experts = 16;
-    f->top_k = 4;
-    f->moe_intermediate = f->shared_intermediate = 256;
-    f->latent = 256;
-  }
   return s;
 }
 
@@ -230,16 +207,6 @@ id_at(guint32 sequence, guint32 position) {
 }
 
 static void
-next(run *r, oct_event_kind wanted) {
-  do
-    g_assert_true(oct_world_next(r->world, OCT_TIME_NEVER, &r->event));
-  while (r->event.kind == OCT_EVENT_OPEN_PROGRESS);
-  if (r->event.kind == OCT_EVENT_FAULT || r->event.kind == OCT_EVENT_OPEN_FAILED)
-    g_test_message("%s", r->event.fault->message);
-  g_assert_cmpint(r->event.kind, ==, wanted);
-}
-
-static void
 open_slot(run *r, guint32 slot) {
   oct_slot_open *o = oct_step_add_open(r->builder);
   o->slot = slot;
@@ -285,7 +252,7 @@ finish(run *r, const guint32 *firsts, const guint32 *counts) {
   oct_submit answer = oct_world_submit(r->world, r->instance, oct_step_end(r->builder), &error);
   g_assert_no_error(error);
   g_assert_cmpint(answer, ==, OCT_SUBMIT_OK);
-  next(r, OCT_EVENT_STEP_DONE);
+  wide_next(r->world, &r->event, OCT_EVENT_STEP_DONE);
   if (r->single)
     r->choices[firsts[0]] = hash_choices(r->event.result);
   const oct_logprob *l = oct_result_logprobs(r->event.result);
@@ -343,7 +310,7 @@ run_inside(oct_world *world, void *arg) {
   gboolean accepted = oct_world_open(world, &config, &r->instance, &error);
   g_assert_no_error(error);
   g_assert_true(accepted);
-  next(r, OCT_EVENT_OPENED);
+  wide_next(r->world, &r->event, OCT_EVENT_OPENED);
   for (guint i = 0; i <= r->more && !r->apart; i++)
     run_steps(r, 0, SEQUENCES);
   for (guint32 s = 0; s < SEQUENCES && r->apart; s++)

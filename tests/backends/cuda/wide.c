@@ -1,0 +1,41 @@
+#include "tests/backends/cuda/wide.h"
+
+oct_model_spec
+wide_k3(guint32 vocab, guint32 hidden, guint32 dense, guint32 latent) {
+  static oct_model_spec *published;
+  g_autoptr(GError) error = NULL;
+  if (published == NULL)
+    published = oct_model_spec_load("kimi-k3", NULL, &error);
+  g_assert_no_error(error);
+  oct_model_spec s = *published;
+  s.vocab = vocab;
+  s.hidden = hidden;
+  s.n_layers = 13;
+  s.attn_res_block = 4;
+  for (guint32 i = 0; i < s.n_attention; i++) {
+    s.attention[i].n_heads = 16;
+    if (s.attention[i].kind == OCT_ATTENTION_MLA)
+      s.attention[i].q_lora = 192;
+  }
+  for (guint32 i = 0; i < s.n_ffn; i++) {
+    oct_ffn_spec *f = &s.ffn[i];
+    f->intermediate = f->intermediate > 0 ? dense : 0;
+    if (f->kind == OCT_FFN_DENSE)
+      continue;
+    f->n_experts = 16;
+    f->top_k = 4;
+    f->moe_intermediate = f->shared_intermediate = 256;
+    f->latent = latent;
+  }
+  return s;
+}
+
+void
+wide_next(oct_world *world, oct_event *event, oct_event_kind wanted) {
+  do
+    g_assert_true(oct_world_next(world, OCT_TIME_NEVER, event));
+  while (event->kind == OCT_EVENT_OPEN_PROGRESS);
+  if (event->kind == OCT_EVENT_FAULT || event->kind == OCT_EVENT_OPEN_FAILED)
+    g_test_message("%s", event->fault->message);
+  g_assert_cmpint(event->kind, ==, wanted);
+}
