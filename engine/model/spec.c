@@ -320,10 +320,15 @@ load_as_it_is(const char *name, const char *zoo_dir, GError **error) {
   if (path == NULL) {
     g_auto(GStrv) names = oct_model_zoo_names(zoo_dir);
     g_autofree char *known = g_strjoinv(", ", names);
+    const char *plus = strrchr(name, '+'); /* one that said something was taken off */
     g_set_error(error, OCT_MODEL_ERROR, OCT_MODEL_ERROR_NOT_FOUND,
                 "model '%s' is neither a config.json or .gguf file, nor a folder with one, nor in "
-                "the zoo (%s)",
-                name, *known != '\0' ? known : "which is empty");
+                "the zoo (%s)%s%s%s",
+                name, *known != '\0' ? known : "which is empty", plus != NULL ? ": '" : "",
+                plus != NULL ? plus : "",
+                plus != NULL ? "' is neither +Nlayers, N from 1 to " G_STRINGIFY(
+                                   OCT_MODEL_LAYERS_MAX) ", nor a weight format behind that"
+                             : "");
     return NULL;
   }
   gsize size = 0;

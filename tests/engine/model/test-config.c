@@ -313,6 +313,7 @@ test_layers(void) {
     g_autoptr(GError) error = NULL;
     g_assert_null(oct_model_spec_load(refused[i], NULL, &error));
     g_assert_error(error, OCT_MODEL_ERROR, OCT_MODEL_ERROR_NOT_FOUND);
+    g_assert_nonnull(strstr(error->message, "is neither +Nlayers, N from 1 to 512, nor"));
   }
   g_autoptr(GError) error = NULL;
   g_assert_null(oct_model_spec_load("kimi-k3+94layers", NULL, &error));
