@@ -20,9 +20,13 @@
 #include "sim/validate/simplex.h"
 #include "sim/validate/validate.h"
 #include "sim/validate/measured.h"
+#include "traces/trace.h"
 
+/* The same requests as block ids of their prompts: which blocks are equal is not in the record. */
+#define PREFIXES          "sharegpt300_llama31_hash16.jsonl"
 #define FIT_END_S         60.0
 #define BLOCKS            2588
+#define BLOCK_TOKENS      16
 #define BATCHED_TOKENS    2048
 #define SEQUENCES         256
 #define MODEL_LEN         32768
@@ -54,6 +58,7 @@ typedef struct run {
   const oct_validate_options *options;
   history *record, *simulated;
   char *folder, *trace; /* owned: scratch files */
+  gboolean has_prefixes;
   double request_in_s;
   double constants[N_CONSTANTS];
   guint evaluations;
@@ -122,18 +127,68 @@ read_record(run *r, GError **error) {
   return TRUE;
 }
 
+/* The file of PREFIXES in the folder of recordings or in `traces` beside it; NULL without error:
+ * there is none. */
+static oct_trace *
+open_prefixes(const run *r, GError **error) {
+  const char *const folders[] = {".", "../traces"};
+  for (gsize i = 0; i < G_N_ELEMENTS(folders); i++) {
+    g_autofree char *path = g_build_filename(r->options->data, folders[i], PREFIXES, NULL);
+    oct_trace_options options;
+    oct_trace_options_init(&options);
+    options.block_size = BLOCK_TOKENS;
+    if (g_file_test(path, G_FILE_TEST_EXISTS))
+      return oct_trace_open(path, &options, error);
+  }
+  return NULL;
+}
+
+/* Appends what the prompt of request `index` shares with others; the file has them in the record's
+ * order. */
+static gboolean
+add_prefix(const run *r, oct_trace *prefixes, guint index, GString *text, GError **error) {
+  const request *q = &r->record->requests[index];
+  oct_trace_request row;
+  g_autoptr(GError) failed = NULL;
+  gboolean there = oct_trace_next(prefixes, &row, &failed);
+  if (failed != NULL) {
+    g_propagate_error(error, g_steal_pointer(&failed));
+    return FALSE;
+  }
+  if (!there || row.input_tokens != q->input) {
+    g_set_error(error, OCT_VALIDATE_ERROR, OCT_VALIDATE_ERROR_DATA,
+                PREFIXES ": row %u is not the record's request of %u tokens", index + 1, q->input);
+    return FALSE;
+  }
+  g_string_append_printf(text, ",\"block_size\":%d,\"hash_ids\":[", BLOCK_TOKENS);
+  for (guint32 k = 0; k < row.n_hash_ids; k++)
+    g_string_append_printf(text, "%s%" G_GUINT64_FORMAT, k > 0 ? "," : "", row.hash_ids[k]);
+  g_string_append_c(text, ']');
+  return TRUE;
+}
+
 /* The record's requests as a trace in the scratch folder. */
 static gboolean
 write_trace(run *r, GError **error) {
   g_autoptr(GString) text = g_string_new("{\"octet_trace\":1,\"source\":\"rtx4090\"}\n");
+  g_autoptr(GError) failed = NULL;
+  g_autoptr(oct_trace) prefixes = open_prefixes(r, &failed);
+  if (failed != NULL) {
+    g_propagate_error(error, g_steal_pointer(&failed));
+    return FALSE;
+  }
+  r->has_prefixes = prefixes != NULL;
   r->folder = g_dir_make_tmp("octet-record-XXXXXX", error);
   if (r->folder == NULL)
     return FALSE;
   r->trace = g_build_filename(r->folder, "trace.jsonl", NULL);
   for (guint i = 0; i < r->record->n_requests; i++) {
     const request *q = &r->record->requests[i];
-    g_string_append_printf(text, "{\"arrival_us\":%.3f,\"input_tokens\":%u,\"output_tokens\":%u}\n",
+    g_string_append_printf(text, "{\"arrival_us\":%.3f,\"input_tokens\":%u,\"output_tokens\":%u",
                            q->arrival_s * 1e6, q->input, q->output);
+    if (r->has_prefixes && !add_prefix(r, prefixes, i, text, error))
+      return FALSE;
+    g_string_append(text, "}\n");
   }
   return g_file_set_contents(r->trace, text->str, (gssize)text->len, error);
 }
@@ -457,6 +512,20 @@ score_curves(run *r, json_t *part) {
       rises(r->record), rises(r->simulated), r->simulated->preemptions_later);
 }
 
+/* Both curves, second by second, for programs: not printed. */
+static void
+add_seconds(const run *r, json_t *part) {
+  json_t *list = json_array();
+  const guint n = MIN(r->record->n_seconds, r->simulated->n_seconds);
+  for (guint t = 0; t < n; t++) {
+    const second *a = &r->record->seconds[t], *b = &r->simulated->seconds[t];
+    json_array_append_new(list, json_pack("{s:i,s:[f,f],s:[f,f],s:[f,f]}", "t", (int)t + 1,
+                                          "running", a->running, b->running, "waiting", a->waiting,
+                                          b->waiting, "kv", a->kv, b->kv));
+  }
+  json_object_set_new(part, "seconds_measured_predicted", list);
+}
+
 /* ---------------------------------------------------------------- the whole */
 
 static json_t *
@@ -467,17 +536,20 @@ make_part(run *r, double seen) {
       part, "RTX 4090, vLLM 0.19.0, Llama-3.1-8B: requests whose first token came after 60 s",
       columns);
   score_requests(r, part, table);
-  oct_validate_note(table,
-                    "Fitted to what ended in the first 60 s (mean error there %.1f %%, not a "
-                    "score): bandwidth fraction %.3f, peak fraction %.3f, %.2f ms between steps. "
-                    "Policy vllm-v1, 2,588 blocks of 16 as recorded, request to queue %.1f ms as "
-                    "recorded; prefix hits are not modelled.",
-                    100 * seen, r->constants[0], r->constants[1], 1e3 * r->constants[2],
-                    1e3 * r->request_in_s);
+  oct_validate_note(
+      table,
+      "Fitted to what ended in the first 60 s (mean error there %.1f %%, not a "
+      "score): bandwidth fraction %.3f, peak fraction %.3f, %.2f ms between steps. "
+      "Policy vllm-v1, 2,588 blocks of 16 as recorded, request to queue %.1f ms as "
+      "recorded; %s.",
+      100 * seen, r->constants[0], r->constants[1], 1e3 * r->constants[2], 1e3 * r->request_in_s,
+      r->has_prefixes ? "prefixes shared as " PREFIXES " says"
+                      : "prefixes shared by requests are not modelled, for want of " PREFIXES);
   oct_validate_note(table,
                     "LLMServingSim on the same record, profiled on that GPU: mean TTFT +0.6, "
                     "TPOT +0.2, latency +0.5 %% (all requests).");
   score_curves(r, part);
+  add_seconds(r, part);
   return part;
 }
 

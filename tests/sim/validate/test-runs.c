@@ -38,12 +38,12 @@ recorded(void) {
     const char *what;
     double bound;
   } bounds[] = {
-      {"later requests, mean TTFT s", 0.025},
-      {"later requests, mean TPOT s", 0.025},
-      {"later requests, mean latency s", 0.025},
-      {"curve of running", 0.07},
-      {"curve of waiting", 0.05},
-      {"curve of KV in use", 0.04},
+      {"later requests, mean TTFT s", 0.01},
+      {"later requests, mean TPOT s", 0.01},
+      {"later requests, mean latency s", 0.01},
+      {"curve of running", 0.035},
+      {"curve of waiting", 0.02},
+      {"curve of KV in use", 0.03},
   };
   g_autofree char *folder = has_simgrid_or_skip() ? recordings_or_skip() : NULL;
   if (folder == NULL)
