@@ -9,6 +9,7 @@
 #include "cli/report-file.h"
 #include "cli/trace-flags.h"
 #include "sim/validate/report.h"
+#include "sim/validate/served.h"
 #include "sim/validate/steps.h"
 #include "sim/validate/validate.h"
 
@@ -18,6 +19,7 @@
 typedef struct options {
   char *data, *json, *fit, *only;
   char *steps, *node, *model; /* a step log, and what it was made on */
+  char *served, **measured;   /* a report of replay, and those of bench */
   gint skip;
   gboolean operators, silicon, infer, trace_record, quick;
   gint jobs, rows;
@@ -40,6 +42,21 @@ run_steps(const options *o, GError **error) {
   const oct_steps_validation validation = {
       .log = o->steps, .model = o->model, .node = o->node, .skip = (guint32)o->skip};
   return oct_validate_steps(&validation, error);
+}
+
+static json_t *
+run_served(const options *o, GError **error) {
+  json_t *predicted = json_array(), *measured = json_array(), *part = NULL;
+  gboolean good = oct_report_file_read(o->served, predicted, error);
+  for (guint i = 0; o->measured[i] != NULL && good; i++)
+    good = oct_report_file_read(o->measured[i], measured, error);
+  if (good && json_array_size(predicted) != 1)
+    good = oct_cli_bad_option(error, "served", o->served, "has several reports; one is compared");
+  if (good)
+    part = oct_validate_served(json_array_get(predicted, 0), measured, error);
+  json_decref(predicted);
+  json_decref(measured);
+  return part;
 }
 
 static json_t *
@@ -76,6 +93,11 @@ wants_steps(const options *o) {
 }
 
 static gboolean
+wants_served(const options *o) {
+  return o->served != NULL;
+}
+
+static gboolean
 wants_silicon(const options *o) {
   return o->silicon;
 }
@@ -86,12 +108,12 @@ wants_record(const options *o) {
 }
 
 static const part parts[] = {
-    {TRUE, FALSE, wants_fit, run_fit},      {TRUE, TRUE, wants_operators, run_operators},
-    {FALSE, FALSE, wants_steps, run_steps}, {TRUE, TRUE, wants_silicon, run_silicon},
-    {TRUE, TRUE, wants_record, run_record},
+    {TRUE, FALSE, wants_fit, run_fit},        {TRUE, TRUE, wants_operators, run_operators},
+    {FALSE, FALSE, wants_steps, run_steps},   {FALSE, FALSE, wants_served, run_served},
+    {TRUE, TRUE, wants_silicon, run_silicon}, {TRUE, TRUE, wants_record, run_record},
 };
 
-enum { STEPS_PART = 2, SILICON_PART = 3 }; /* places in parts */
+enum { STEPS_PART = 2, SILICON_PART = 4 }; /* places in parts */
 
 /* --- running ---------------------------------------------------------------------------------- */
 
@@ -150,6 +172,10 @@ read_options(options *o, GError **error) {
   if (o->steps != NULL && (o->node == NULL || o->model == NULL))
     return oct_cli_bad_option(error, "steps", o->steps,
                               "needs the --model and the --node that it was logged with");
+  if ((o->served != NULL) != (o->measured != NULL))
+    return oct_cli_bad_option(error, o->served != NULL ? "served" : "measured",
+                              o->served != NULL ? o->served : o->measured[0],
+                              "needs the other: --served REPLAY.json --measured BENCH.json …");
   g_autofree char *skip = g_strdup_printf("%d", o->skip);
   g_autofree char *rows = g_strdup_printf("%d", o->rows);
   if (o->rows < 0)
@@ -204,6 +230,10 @@ oct_cmd_validate(int argc, char **argv) {
       {"node", 0, 0, G_OPTION_ARG_STRING, &o.node, "the profile of --steps", "N"},
       {"skip-steps", 0, 0, G_OPTION_ARG_INT, &o.skip,
        "of --steps, the first of each instance, which warm it up (10)", "N"},
+      {"served", 0, 0, G_OPTION_ARG_FILENAME, &o.served,
+       "--json of octet replay, against what was measured of the same requests", "FILE"},
+      {"measured", 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o.measured,
+       "--json of octet bench; repeated for each repeat of --served", "FILE"},
       {"quick", 0, 0, G_OPTION_ARG_NONE, &o.quick,
        "a part of the folds and rows; the report says which", NULL},
       {"seed", 0, 0, G_OPTION_ARG_INT64, &o.seed, "of what is drawn (1)", "N"},
@@ -238,6 +268,8 @@ oct_cmd_validate(int argc, char **argv) {
   g_free(o.fit);
   g_free(o.only);
   g_free(o.steps);
+  g_free(o.served);
+  g_strfreev(o.measured);
   g_free(o.node);
   g_free(o.model);
   return status;

@@ -15,6 +15,17 @@ for flag in "--model x" "--node x" "--skip-steps 5" "--only x" "--rows 3" --infe
   run "$octet" validate --operators --data "$work" $flag
   is "$status" 2 "$flag without its part is wrong usage"
 done
+run "$octet" validate --served "$work/twin.json"
+is "$status" 2 "a prediction without measurements is wrong usage"
+has "$err" "--measured BENCH.json" "... and says what is missing"
+if "$octet" --version | grep -q 'SimGrid: [0-9]'; then
+  # A run against itself is off by nothing.
+  "$octet" replay gen:requests=40,input=64,output=8,rate=20,seed=3 --model llama-3.1-8b \
+    --node h200x1 --json "$work/twin.json" > "$work/replay.txt"
+  run "$octet" validate --served "$work/twin.json" --measured "$work/twin.json"
+  is "$status" 0 "a prediction is compared with what was measured"
+  has "$out" "8 of 8 figures held" "... figure by figure"
+fi
 run "$octet" validate --operators --data "$work" --json "$work/none/x.json"
 is "$status" 1 "a report that cannot be written is refused"
 has "$err" "none/x.json" "... before anything runs"
