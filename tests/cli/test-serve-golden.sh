@@ -1,0 +1,73 @@
+#!/bin/sh
+# octet serve of golden checkpoints, asked over HTTP: the tokens are the reference's, whole and streamed, on the
+# backends that this machine has. OCT_GOLDEN_MODELS chooses the checkpoints.
+. "$OCT_SRCDIR/tests/tap"
+
+pids=
+trap 'for p in $pids; do kill -9 "$p" 2>/dev/null; done; rm -rf "$work"' EXIT
+golden="$OCT_SRCDIR/tests/golden/hf"
+
+if ! command -v curl >/dev/null; then
+  skip "golden checkpoints are served" "no curl"
+  done_testing
+fi
+
+# numbers FILE NAME: the 32-bit integers of a tensor, separated by commas.
+numbers() {
+  head_bytes=$(od -An -tu8 -N8 "$1" | tr -d ' ')
+  range=$(dd if="$1" bs=1 skip=8 count="$head_bytes" 2>/dev/null |
+    sed -n "s/.*\"$2\":{[^}]*\"data_offsets\":\[\([0-9]*\),\([0-9]*\)\].*/\1 \2/p")
+  first=${range% *} end=${range#* }
+  dd if="$1" bs=1 skip=$((8 + head_bytes + first)) count=$((end - first)) 2>/dev/null |
+    od -An -v -td4 | tr -s ' \n' ',' | sed 's/^,//; s/,$//'
+}
+
+# begin MODEL WORLD: a server in the background, its log in $work/MODEL.out and .err.
+begin() {
+  "$octet" serve "$golden/$1" --backend "$2" --skip-tokenizer-init --port 0 --max-num-seqs 4 \
+    --num-gpu-blocks-override 64 >"$work/$1.out" 2>"$work/$1.err" &
+  pids="$pids $!"
+  eval "pid_$(echo "$1" | tr '-' '_')=$!"
+}
+
+# ask MODEL KIND: a prompt of token ids, greedily: the ids of the answer, separated by commas.
+ask() {
+  curl -s -m 60 "$url/v1/completions" -H 'Content-Type: application/json' -d \
+    "{\"prompt\":[$(numbers "$golden/$1/golden.safetensors" input_ids)],\"max_tokens\":24,\"temperature\":0,
+      \"ignore_eos\":true,\"return_token_ids\":true,\"stream\":$2}" |
+    grep -o '"token_ids":\[[0-9][0-9,]*\]' | sed 's/.*\[//; s/\]//' | paste -sd, -
+}
+
+# check MODEL NAME: what its server answers, which is then ended.
+check() {
+  eval "pid=\$pid_$(echo "$1" | tr '-' '_')"
+  tries=0
+  until grep -q serving "$work/$1.out" || ! kill -0 "$pid" 2>/dev/null || [ $tries -ge 1200 ]; do
+    tries=$((tries + 1))
+    sleep 0.05
+  done
+  url=$(sed -n 's/.* on \(http[^ ]*\) .*/\1/p' "$work/$1.out")
+  if [ -z "$url" ] && grep -q 'no GPU\|without CUDA' "$work/$1.err"; then
+    skip "$2: $1 gives the reference's tokens" "$(sed -n 's/^octet serve: //p' "$work/$1.err")"
+    return
+  fi
+  wanted=$(numbers "$golden/$1/golden.safetensors" generated)
+  is "$(ask "$1" false)" "$wanted" "$2: $1 gives the reference's tokens"
+  is "$(ask "$1" true)" "$wanted" "$2: $1 streams the reference's tokens"
+  kill -TERM "$pid"
+  wait "$pid"
+  is $? 0 "$2: $1 ends well"
+}
+
+models=${OCT_GOLDEN_MODELS:-$(cd "$golden" && for m in */; do echo "${m%/}"; done)}
+# All at once: a server takes seconds to find its GPU.
+for world in cpu cuda:dtype=float32; do
+  for model in $models; do
+    begin "$model" $world
+  done
+  for model in $models; do
+    check "$model" $world
+  done
+done
+
+done_testing
