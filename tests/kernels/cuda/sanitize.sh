@@ -5,11 +5,11 @@
 #   tests/kernels/cuda/sanitize.sh --kernels BUILD > KERNELS
 #       the kernels compiled into BUILD/kernels/cuda, one a line: file, name
 #   tests/kernels/cuda/sanitize.sh "PROGRAM..." KERNELS OUT [TOOL...]
-#       runs the test programs under each TOOL (memcheck, racecheck, synccheck, initcheck), with
-#       logs in OUT, and once without a tool; succeeds when no tool finds anything and every kernel
-#       of KERNELS, by name whatever its types and sizes, was launched. JOBS_MAX (default 12) run at
-#       a time, SECONDS_MAX (default 300) bounds each. Needs a GPU; compute-sanitizer comes with
-#       CUDA.
+#       runs each test of the programs by itself under each TOOL (memcheck, racecheck, synccheck,
+#       initcheck), with logs in OUT, and each program once without a tool; succeeds when no tool
+#       finds anything and every kernel of KERNELS, by name whatever its types and sizes, was
+#       launched. JOBS_MAX (default 12) run at a time, SECONDS_MAX (default 300) bounds each. Needs
+#       a GPU; compute-sanitizer comes with CUDA.
 set -u
 
 # Kernels of object files, by the handle that each has on the host.
@@ -44,16 +44,28 @@ run() { # NAME COMMAND...: a log, and how it ended
   timeout -k 5 "${SECONDS_MAX:-300}" "$@" > "$out/$name.log" 2>&1
   echo "$? $((SECONDS - begin))" > "$out/$name.rc"
 }
+tests_of() { # PROGRAM: paths of its tests
+  "$1" -l | grep '^/'
+}
+room() { # waits for a place
+  while [ "$(jobs -rp | wc -l)" -ge "${JOBS_MAX:-12}" ]; do
+    wait -n
+  done
+}
+for tool; do
+  for program in $programs; do
+    name=$(basename "$program")
+    for path in $(tests_of "$program"); do
+      room
+      run "$name.${path##*/}.$tool" compute-sanitizer --tool "$tool" --error-exitcode 99 \
+        --print-limit 20 "$program" -p "$path" &
+    done
+  done
+done
 for program in $programs; do
   name=$(basename "$program")
+  room
   OCT_CUDA_LAUNCHES=$out/launches.$name run "$name.plain" "$program" &
-  for tool; do
-    while [ "$(jobs -rp | wc -l)" -ge "${JOBS_MAX:-12}" ]; do
-      wait -n
-    done
-    run "$name.$tool" compute-sanitizer --tool "$tool" --error-exitcode 99 --print-limit 20 \
-      "$program" &
-  done
 done
 wait
 
@@ -62,7 +74,7 @@ for rc in "$out"/*.rc; do
   read -r code seconds < "$rc"
   [ "$code" = 0 ] || failed=1
   log=${rc%.rc}.log
-  printf '%-28s %3s %4s s  %s\n' "$(basename "$rc" .rc)" "$code" "$seconds" \
+  printf '%-60s %3s %4s s  %s\n' "$(basename "$rc" .rc)" "$code" "$seconds" \
     "$(grep -aE 'ERROR SUMMARY|RACECHECK SUMMARY' "$log" | tail -1 | tr -d '=')"
 done
 cat "$out"/launches.* | sort -u > "$out/launches"
