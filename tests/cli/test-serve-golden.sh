@@ -1,6 +1,6 @@
 #!/bin/sh
-# octet serve of golden checkpoints, asked over HTTP: the tokens are the reference's, whole and streamed, on the
-# backends that this machine has. OCT_GOLDEN_MODELS chooses the checkpoints.
+# octet serve of golden checkpoints, asked over HTTP: the tokens are the reference's, whole and
+# streamed, on the backends that this machine has. OCT_GOLDEN_MODELS chooses the checkpoints.
 . "$OCT_SRCDIR/tests/tap"
 
 pids=
@@ -32,9 +32,10 @@ begin() {
 
 # ask MODEL KIND: a prompt of token ids, greedily: the ids of the answer, separated by commas.
 ask() {
+  prompt=$(numbers "$golden/$1/golden.safetensors" input_ids)
   curl -s -m 60 "$url/v1/completions" -H 'Content-Type: application/json' -d \
-    "{\"prompt\":[$(numbers "$golden/$1/golden.safetensors" input_ids)],\"max_tokens\":24,\"temperature\":0,
-      \"ignore_eos\":true,\"return_token_ids\":true,\"stream\":$2}" |
+    "{\"prompt\":[$prompt],\"max_tokens\":24,\"temperature\":0,\"ignore_eos\":true,
+      \"return_token_ids\":true,\"stream\":$2}" |
     grep -o '"token_ids":\[[0-9][0-9,]*\]' | sed 's/.*\[//; s/\]//' | paste -sd, -
 }
 
