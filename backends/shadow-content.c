@@ -23,6 +23,7 @@ shadow_sequence_open(oct_shadow *s, slot *to, const oct_step *step, const oct_sl
                .end_position = o->oracle_tokens == 0 ? 0 : end,
                .eos_token = o->eos_token,
                .key = o->key,
+               .stream = oct_mix64(o->key ^ s->token_key),
                .n_biases = o->n_biases,
                .n_stops = o->n_stops,
                .min_tokens = o->min_tokens,
@@ -88,6 +89,23 @@ shadow_stream_token(const oct_shadow *s, const oct_shadow_slice *sl, guint32 pos
     token = (token + 1) % vocab;
   }
   return token;
+}
+
+guint32
+shadow_next_token(const oct_shadow *s, const slot *of, guint32 adapter, guint32 position) {
+  const oct_model_spec *spec = s->config.spec;
+  if (of->end_position != 0 && position + 1 == of->end_position)
+    return of->eos_token;
+  guint64 x = oct_mix64((of->stream ^ (guint64)adapter << 32) ^ position);
+  guint32 token = (guint32)(((x >> 32) * spec->vocab) >> 32);
+  gboolean ends = is_eos(s, token) || (of->end_position != 0 && token == of->eos_token);
+  if (!ends && s->options.repeat == 0)
+    return token;
+  const oct_shadow_slice sl = {.end_position = of->end_position,
+                               .eos_token = of->eos_token,
+                               .key = of->key,
+                               .adapter = adapter};
+  return shadow_stream_token(s, &sl, position);
 }
 
 static gboolean
@@ -285,6 +303,8 @@ fill_slice(const oct_shadow *s, const oct_shadow_step *step, const oct_shadow_sl
 static guint32
 count_logprobs(const oct_shadow_step *step) {
   guint32 n = 0;
+  if (step->plain)
+    return 0;
   for (guint32 i = 0; i < step->n_slices; i++) {
     const oct_shadow_slice *sl = &step->slices[i];
     n += sl->n_scored * (1u + sl->n_prompt_logprobs);

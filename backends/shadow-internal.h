@@ -36,6 +36,7 @@ typedef struct slot {
   guint32 owner; /* unlike for every sequence that ever had a slot; never SHADOW_NO_OWNER */
   guint32 prompt_tokens, end_position, eos_token;
   guint64 key;
+  guint64 stream;       /* oct_shadow_token()'s of the key, without an adapter */
   guint32 position;     /* of the next token */
   guint32 last_token;   /* accepted last; TOKEN_UNKNOWN while its mask is awaited */
   guint64 sampled_step; /* where it was accepted */
@@ -121,6 +122,8 @@ void shadow_sequence_open(oct_shadow *s, slot *to, const oct_step *step, const o
 void shadow_sequence_free(slot *of);
 /* What the sequence has at `position`: its end is where the oracle says and nowhere else. */
 guint32 shadow_stream_token(const oct_shadow *s, const oct_shadow_slice *sl, guint32 position);
+/* The same for the sequence in a slot. */
+guint32 shadow_next_token(const oct_shadow *s, const slot *of, guint32 adapter, guint32 position);
 /* What is sampled for `position` where the stream has `wanted`, of the tokens that `bits` (NULL:
  * all), the slot's biases and its stops leave: `wanted`, or a hash's choice. */
 guint32 shadow_choose(oct_shadow *s, const oct_shadow_slice *sl, guint32 position, guint32 wanted,

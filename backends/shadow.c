@@ -184,6 +184,14 @@ count_accepted(oct_shadow *s, const oct_shadow_slice *sl, const guint32 *fed) {
   return n;
 }
 
+static inline void
+reserve_tokens(step_entry *entry, guint32 n) {
+  if (entry->step.n_tokens + n <= entry->tokens_room)
+    return;
+  entry->tokens_room = MAX(entry->step.n_tokens + n, 2 * entry->tokens_room);
+  entry->step.tokens = g_renew(guint32, entry->step.tokens, entry->tokens_room);
+}
+
 static void
 sample(oct_shadow *s, step_entry *entry, oct_shadow_slice *sl, const guint32 *fed) {
   gboolean verify = (sl->flags & OCT_SLICE_VERIFY) != 0;
@@ -192,10 +200,7 @@ sample(oct_shadow *s, step_entry *entry, oct_shadow_slice *sl, const guint32 *fe
                    : sl->sample == OCT_SAMPLE_LAST ? 1
                    : verify                        ? count_accepted(s, sl, fed)
                                                    : sl->n_tokens;
-  if (entry->step.n_tokens + sl->n_accepted > entry->tokens_room) {
-    entry->tokens_room = MAX(entry->step.n_tokens + sl->n_accepted, 2 * entry->tokens_room);
-    entry->step.tokens = g_renew(guint32, entry->step.tokens, entry->tokens_room);
-  }
+  reserve_tokens(entry, sl->n_accepted);
   guint32 first = sl->sample == OCT_SAMPLE_LAST ? sl->position + sl->n_tokens : sl->position + 1;
   for (guint32 k = 0; k < sl->n_accepted; k++) {
     /* An accepted draft is the token, whatever made it so. */
@@ -220,10 +225,60 @@ advance_slot(oct_shadow *s, guint64 number, const oct_shadow_slice *sl, const gu
   to->last_token = waits ? TOKEN_UNKNOWN : tokens[sl->tokens + sl->n_accepted - 1];
 }
 
+/* A decode of one token of whose content nothing is asked, which is nearly every slice of a long
+ * run, and which its slot can run. */
+static gboolean
+is_plain_decode(const oct_shadow *s, const oct_slice *in) {
+  const slot *sl = &s->slots[in->slot];
+  return in->n_tokens == 1 && in->sample == OCT_SAMPLE_LAST && in->source == OCT_SOURCE_DEVICE &&
+         (in->flags | in->n_logprobs | in->n_prompt_logprobs | in->pooling) == 0 && sl->open &&
+         sl->domain == in->domain && sl->ran && sl->has_token && in->position == sl->position &&
+         in->position < s->config.spec->max_position && sl->n_biases + sl->n_stops == 0 &&
+         !s->config.check_tags;
+}
+
+/* run_slice() of a plain decode. */
+static gboolean
+run_decode(oct_shadow *s, const oct_step *step, guint32 i, step_entry *entry, oct_fault *fault) {
+  const oct_slice *in = &oct_step_slices(step)[i];
+  slot *sl = &s->slots[in->slot];
+  const guint32 position = in->position;
+  guint64 chain = 0;
+  if (!shadow_check_slice(s, step->number, in->slot, position, 1, &chain, fault) ||
+      ((s->has_state || s->tracks_pages) &&
+       !shadow_write_slice(s, step->number, in->slot, position, 1, 1, NULL, fault)))
+    return FALSE;
+  entry->step.slices[i] = (oct_shadow_slice){
+      .slot = in->slot,
+      .domain = in->domain,
+      .sample = OCT_SAMPLE_LAST,
+      .floats = OCT_NO_INDEX,
+      .adapter = in->adapter,
+      .position = position,
+      .n_tokens = 1,
+      .n_accepted = 1,
+      .tokens = entry->step.n_tokens,
+      .scored = entry->step.n_scored,
+      .prompt_tokens = sl->prompt_tokens,
+      .end_position = sl->end_position,
+      .eos_token = sl->eos_token,
+      .key = sl->key,
+      .feeds_on = sl->sampled_step > s->last_done ? sl->sampled_step : 0,
+  };
+  sl->position = position + 1;
+  sl->sampled_step = step->number;
+  sl->last_token = shadow_next_token(s, sl, in->adapter, position + 1);
+  reserve_tokens(entry, 1);
+  entry->step.tokens[entry->step.n_tokens++] = sl->last_token;
+  return TRUE;
+}
+
 static gboolean
 run_slice(oct_shadow *s, const oct_step *step, guint32 i, step_entry *entry, oct_fault *fault) {
   const oct_slice *in = &oct_step_slices(step)[i];
   oct_shadow_slice *out = &entry->step.slices[i];
+  if (is_plain_decode(s, in))
+    return run_decode(s, step, i, entry, fault);
   if (!resolve(s, step, i, out, fault))
     return FALSE;
   slot *sl = &s->slots[in->slot];

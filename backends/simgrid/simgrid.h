@@ -40,8 +40,9 @@ typedef struct oct_simgrid_options {
   gboolean load_weights; /* an instance opens once its weights have come over PCIe; else at once */
   gboolean reload_weights; /* the same, but those that are opened at time 0 open at once */
   double
-      load_bytes_per_s; /* and not before storage has sent them, so fast into the node; 0 = any */
-  gint host_socket;     /* socket of every host buffer; -1 = of the GPU that copies */
+      load_bytes_per_s;   /* and not before storage has sent them, so fast into the node; 0 = any */
+  gboolean trust_records; /* no oct_step_check() on submission */
+  gint host_socket;       /* socket of every host buffer; -1 = of the GPU that copies */
   const oct_shadow_options *shadow; /* NULL = defaults; its seed and expert_skew are replaced */
 } oct_simgrid_options;
 

@@ -4,14 +4,6 @@
 
 #include "engine/base/assert.h"
 
-guint64
-oct_mix64(guint64 x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
 void
 oct_rng_seed(oct_rng *rng, guint64 seed, guint64 stream) {
   guint64 x = oct_mix64(seed) ^ oct_mix64(stream ^ 0x6f637465745f726eu);

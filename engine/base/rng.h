@@ -35,6 +35,12 @@ double oct_rng_gamma(oct_rng *rng, double shape, double scale);
 double oct_rng_weibull(oct_rng *rng, double shape, double scale);
 
 /* Stateless: a well-mixed 64-bit value of its argument (splitmix64's finaliser). */
-guint64 oct_mix64(guint64 x);
+static inline guint64
+oct_mix64(guint64 x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
 
 #endif

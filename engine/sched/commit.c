@@ -167,19 +167,30 @@ oct_engine_leave(oct_engine *engine) {
 
 /* ---------------------------------------------------------------- tokens */
 
+/* Most tokens of a step have the same gap before them: equal ones in a row are booked together. */
 static void
+book_gaps(oct_engine *engine) {
+  oct_hist_add_times(engine->hists[OCT_HIST_ITL], engine->gap_ns, engine->n_gaps);
+  engine->n_gaps = 0;
+}
+
+static inline void
 note_token_time(oct_engine *engine, oct_seq *seq) {
   if (seq->first_token_ns < 0) {
     seq->first_token_ns = engine->now;
   } else {
     gint64 gap = engine->now - seq->last_token_ns;
-    oct_hist_add(engine->hists[OCT_HIST_ITL], gap);
+    if (gap != engine->gap_ns) {
+      book_gaps(engine);
+      engine->gap_ns = gap;
+    }
+    engine->n_gaps++;
     seq->longest_gap_ns = MAX(seq->longest_gap_ns, gap);
   }
   seq->last_token_ns = engine->now;
 }
 
-static gboolean
+static inline gboolean
 stops(const oct_engine *engine, const oct_seq *seq, guint32 token) {
   const oct_request *r = seq->request;
   if (seq->n_out < r->min_tokens)
@@ -191,6 +202,15 @@ stops(const oct_engine *engine, const oct_seq *seq, guint32 token) {
     if (engine->spec->eos_tokens[i] == token)
       return TRUE;
   return FALSE;
+}
+
+/* The end that the sequence's own limit or its last token make; FALSE: it goes on. */
+static inline gboolean
+end_if_due(oct_engine *engine, oct_seq *seq, gboolean stop) {
+  if (!stop && seq->n_out < seq->max_out)
+    return FALSE;
+  oct_seq_end(engine, seq, stop ? OCT_END_STOP : OCT_END_LENGTH);
+  return TRUE;
 }
 
 /* Takes the accepted tokens of a live sequence; may end it. */
@@ -212,12 +232,8 @@ take_tokens(oct_engine *engine, oct_seq *seq, const guint32 *ids, const oct_logp
   if (engine->config.listener.tokens != NULL)
     engine->config.listener.tokens(engine->config.listener.user, r->id, r->user, seq->choice,
                                    seq->ids != NULL ? ids : NULL, logprobs, taken, engine->now);
-  if (seq->state == OCT_SEQ_ENDED)
-    return; /* the listener cancelled it */
-  if (stop)
-    oct_seq_end(engine, seq, OCT_END_STOP);
-  else if (seq->n_out >= seq->max_out)
-    oct_seq_end(engine, seq, OCT_END_LENGTH);
+  if (seq->state != OCT_SEQ_ENDED) /* else the listener has cancelled it */
+    (void)end_if_due(engine, seq, stop);
 }
 
 /* What the slice has computed for good: of drafts those that were accepted. */
@@ -285,10 +301,38 @@ take_result(oct_engine *engine, const oct_flight_slice *fs, const oct_step_resul
     oct_mask_ask(engine, seq);
 }
 
+/* commit_slice() of one token of a running sequence at which nobody looks: nearly every slice of a
+ * long run. FALSE, nothing changed: it is more than that. */
+static inline gboolean
+commit_decode(oct_engine *engine, const oct_flight *f, const oct_flight_slice *fs,
+              const oct_step_result *result, const oct_slice_result *slice) {
+  oct_seq *seq = fs->seq;
+  const guint32 end = fs->position + 1;
+  if (seq->state != OCT_SEQ_RUNNING || f->number <= seq->void_until || fs->n_tokens != 1 ||
+      !fs->samples || fs->n_drafts + fs->n_scored + seq->n_masks > 0 || seq->request->guided ||
+      seq->ids != NULL || (slice->flags & OCT_RESULT_FAILED) != 0 || end <= seq->computed_max ||
+      fs->position < seq->request->prompt || engine->config.listener.tokens != NULL)
+    return FALSE;
+  seq->unfinished--;
+  seq->in_flight_out--;
+  seq->done = seq->computed_max = end;
+  seq->n_out++;
+  note_token_time(engine, seq);
+  engine->stats.generated_tokens++;
+  const guint32 token = oct_result_tokens(result)[slice->tokens];
+  if (end_if_due(engine, seq, stops(engine, seq, token)))
+    oct_request_reap(engine, seq->request);
+  else if (end / engine->page_tokens > seq->n_indexed)
+    oct_kv_index(engine, seq, end, f->number);
+  return TRUE;
+}
+
 static void
 commit_slice(oct_engine *engine, const oct_flight *f, const oct_flight_slice *fs,
              const oct_step_result *result, const oct_slice_result *slice) {
   oct_seq *seq = fs->seq;
+  if (commit_decode(engine, f, fs, result, slice))
+    return;
   seq->unfinished--;
   oct_mask_step_ended(engine, seq, f->number);
   if (seq->state == OCT_SEQ_ENDED) {
@@ -395,6 +439,9 @@ answers(const oct_engine *engine, const oct_flight *f, const oct_step_result *re
     if ((slices[i].flags & OCT_RESULT_FAILED) != 0)
       continue;
     guint32 n = slices[i].n_accepted;
+    if (f->slices[i].n_tokens == 1 && f->slices[i].samples && n == 1 &&
+        f->slices[i].seq->request->n_logprobs == 0 && slices[i].tokens < result->n_tokens)
+      continue;
     if (f->slices[i].samples && (n < 1 || n > 1 + f->slices[i].n_drafts ||
                                  (guint64)slices[i].tokens + n > result->n_tokens))
       return FALSE;
@@ -426,5 +473,6 @@ oct_commit_step(oct_engine *engine, const oct_event *event) {
   const oct_slice_result *slices = oct_result_slices(result);
   for (guint32 i = 0; i < f->n_slices; i++)
     commit_slice(engine, f, &f->slices[i], result, &slices[i]);
+  book_gaps(engine);
   oct_residency_used(engine, result);
 }

@@ -2,10 +2,10 @@
  * tests of one part.
  *
  * Reading order: accept.c (limits), request.c (life cycle), queue.c (who waits), kv.c (pages,
- * slots, prefix hits), plan.c (one step), admit.c (who enters), policy/ (in which order), commit.c
- * (what a step brought), transfer.c (host tier), pull.c (other engines' caches), fault.c (what goes
- * wrong), speculate.c and draft.c (drafts), forward.c (fast-forward), engine.c (the turn), check.c
- * (the books).
+ * slots, prefix hits), plan.c (one step), preempt.c (who leaves), admit.c (who enters), policy/ (in
+ * which order), commit.c (what a step brought), transfer.c (host tier), pull.c (other engines'
+ * caches), fault.c (what goes wrong), speculate.c and draft.c (drafts), forward.c (fast-forward),
+ * engine.c (the turn), check.c (the books).
  *
  * A sequence's numbers, all in tokens (n_out + in_flight_out <= max_out):
  *
@@ -95,6 +95,7 @@ typedef struct oct_seq {
   gboolean has_state;          /* table[] of state groups is valid */
   guint32 restore[OCT_GROUPS]; /* snapshot to copy from before the first slice, or OCT_POOL_NONE */
   guint32 n_indexed;           /* pages offered to the prefix index */
+  gboolean named;              /* its own pages among them are under their keys: kv.c */
   guint32 n_hashes;
   oct_hash128 *hashes;  /* chain over full pages [page_capacity] */
   guint32 branch;       /* a snapshot is wanted at this position (branch seen twice); 0 = none */
@@ -272,6 +273,7 @@ struct oct_engine {
   guint32 drafts_left;              /* of its tokens, those that may be drafts */
   oct_flight *plan;
   gboolean plan_preempted;
+  gboolean plan_looks_closer; /* no decode is but a slice: drafts, snapshots, tags or ids */
   /* What slots opened in it have put into its record, and what they may; each alone fits. */
   guint32 history_used, history_max, changes_used, changes_max, biases_used;
   guint32 scored_used, floats_used; /* logprobs of prompts, numbers of vectors */
@@ -299,6 +301,8 @@ struct oct_engine {
 
   oct_engine_stats stats;
   oct_hist *hists[OCT_HIST_COUNT];
+  gint64 gap_ns; /* commit.c: `n_gaps` gaps of so long are still to go into hists[] */
+  guint64 n_gaps;
 };
 
 /* ---- accept.c: FALSE with *error names the thing, its value and the limit */
@@ -353,6 +357,9 @@ void oct_kv_release_device(oct_engine *engine, oct_seq *seq, guint64 epoch);
 void oct_kv_release_host(oct_engine *engine, oct_seq *seq);
 /* Offers the pages filled up to `tokens` to the prefix index as written by `step`. */
 void oct_kv_index(oct_engine *engine, oct_seq *seq, guint32 tokens, guint64 step);
+/* The sequence will come back for what it has offered: names those of its pages that were nobody
+ * else's business. */
+void oct_kv_name(oct_engine *engine, oct_seq *seq);
 /* Withdraws what the sequence offered at or above token `from`. */
 void oct_kv_withdraw(oct_engine *engine, oct_seq *seq, guint32 from);
 /* Withdraws all that step `step` or a later one was to write, whoever offered it: also what a

@@ -217,15 +217,54 @@ oct_kv_trim(oct_engine *engine, oct_seq *seq, guint32 tokens) {
 
 /* ---------------------------------------------------------------- prefix index */
 
+/* Whether pages of the sequence that are its request's own (engine.h: page_ids) are of interest to
+ * nobody but itself, and to it only when it comes back to the queue: they are not named before. */
+static gboolean
+keeps_to_itself(const oct_engine *engine, const oct_seq *seq) {
+  const oct_request *r = seq->request;
+  return !engine->config.carry_ids && !engine->has_host && engine->first_state_group < 0 &&
+         r->n == 1 && !r->export_cache && r->import_id == 0 && !seq->named;
+}
+
+static oct_hash128
+page_mark(const oct_seq *seq, guint32 page) {
+  return (oct_hash128){seq->request->id, page};
+}
+
+void
+oct_kv_name(oct_engine *engine, oct_seq *seq) {
+  if (!engine->config.prefix_caching || !keeps_to_itself(engine, seq))
+    return;
+  const oct_kv_domain *d = &engine->domains[seq->domain];
+  seq->named = TRUE;
+  for (guint32 i = seq->request->n_page_ids; i < seq->n_indexed; i++) {
+    oct_hash128 hash;
+    if (!oct_seq_hash(engine, seq, i, &hash))
+      return;
+    for (guint32 g = 0; g < engine->n_groups; g++) /* those that its windows have left too */
+      oct_pool_name(d->device[g], seq->table[g][i], page_mark(seq, i), hash);
+  }
+}
+
 void
 oct_kv_index(oct_engine *engine, oct_seq *seq, guint32 tokens, guint64 step) {
   if (!engine->config.prefix_caching)
     return;
   oct_kv_domain *d = &engine->domains[seq->domain];
   guint32 full = MIN(tokens / engine->page_tokens, seq->n_pages);
+  if (seq->n_indexed >= full)
+    return;
+  const guint32 own_from = keeps_to_itself(engine, seq) ? seq->request->n_page_ids : OCT_NO_INDEX;
   for (; seq->n_indexed < full; seq->n_indexed++) {
+    const guint32 i = seq->n_indexed;
+    if (i >= own_from) {
+      for (guint32 g = 0; g < engine->n_groups; g++)
+        if (i >= seq->first_live[g] && !oct_pool_indexed(d->device[g], seq->table[g][i]))
+          oct_pool_index_unnamed(d->device[g], seq->table[g][i], page_mark(seq, i), step);
+      continue;
+    }
     oct_hash128 hash;
-    if (!oct_seq_hash(engine, seq, seq->n_indexed, &hash))
+    if (!oct_seq_hash(engine, seq, i, &hash))
       return;
     for (guint32 g = 0; g < engine->n_groups; g++) {
       if (engine->is_state[g] || seq->n_indexed < seq->first_live[g])
@@ -335,7 +374,8 @@ longest_hit(oct_engine *engine, oct_seq *seq, oct_hit *hit) {
 void
 oct_kv_lookup(oct_engine *engine, oct_seq *seq, oct_hit *hit) {
   *hit = (oct_hit){0};
-  if (!engine->config.prefix_caching)
+  if (!engine->config.prefix_caching ||
+      (seq->request->n_page_ids == 0 && keeps_to_itself(engine, seq)))
     return;
   longest_hit(engine, seq, hit);
   if (hit->pages > 0)

@@ -49,76 +49,7 @@ oct_seq_leave(oct_engine *engine, oct_seq *seq) {
   }
 }
 
-/* ---------------------------------------------------------------- preemption */
-
-gboolean
-oct_memory_coming(const oct_engine *engine, guint32 domain, guint32 pages, guint32 states) {
-  const oct_kv_domain *d = &engine->domains[domain];
-  if (d->n_preempting > 0)
-    return TRUE;
-  /* Only what drains where something is missing: a state that drains is no page. */
-  for (guint32 g = 0; engine->n_flights > 0 && g < engine->n_groups; g++)
-    if ((engine->is_state[g] ? states : pages) > oct_pool_available(d->device[g]) &&
-        oct_pool_count(d->device[g], OCT_ITEM_DRAINING) > 0)
-      return TRUE;
-  return FALSE;
-}
-
-void
-oct_seq_rewind(oct_seq *seq) {
-  const oct_request *r = seq->request;
-  seq->sched = seq->done = seq->in_flight_out = seq->verifying = 0;
-  seq->target = r->forked ? r->prompt + seq->n_out : r->prompt - 1;
-  seq->depends_on = 0;
-}
-
-void
-oct_seq_restart(oct_engine *engine, oct_seq *seq) {
-  oct_seq_rewind(seq);
-  oct_seq_set_state(seq, OCT_SEQ_WAITING);
-  oct_queue_push(engine, seq, TRUE);
-}
-
-void
-oct_preempt(oct_engine *engine, oct_seq *seq) {
-  oct_seq_set_state(seq, OCT_SEQ_PREEMPTING);
-  seq->request->preemptions++;
-  engine->stats.preemptions++;
-  engine->plan_preempted = TRUE;
-  engine->domains[seq->domain].n_preempting++;
-  if (engine->config.log != NULL)
-    oct_log_printf(engine->config.log, "%" G_GINT64_FORMAT " preempt %" G_GUINT64_FORMAT ".%u",
-                   engine->now, seq->request->id, seq->choice);
-  if (seq->unfinished == 0)
-    oct_preempt_finish(engine, seq);
-}
-
-/* Whether what the sequence holds is worth copying to the host: it is what a step has computed. A
- * snapshot that has not been restored into the sequence's own state yet stays in the prefix cache
- * anyway. */
-static gboolean
-may_offload(const oct_engine *engine, const oct_seq *seq) {
-  gboolean restores =
-      engine->first_state_group >= 0 && seq->restore[engine->first_state_group] != OCT_POOL_NONE;
-  /* Copies begin at once: nothing that they read may be written by a step not submitted yet. */
-  oct_assert(seq->epoch < engine->next_number);
-  /* A mean of hidden states goes with the slot. */
-  return engine->config.preemption != OCT_PREEMPT_RECOMPUTE && !engine->policy->always_recompute &&
-         !seq->no_offload && !restores && seq->sched > 0 &&
-         seq->request->pooling != OCT_POOLING_MEAN;
-}
-
-void
-oct_preempt_finish(oct_engine *engine, oct_seq *seq) {
-  oct_assert(seq->state == OCT_SEQ_PREEMPTING && seq->unfinished == 0 && seq->in_flight_out == 0);
-  oct_seq_leave(engine, seq);
-  if (may_offload(engine, seq) && oct_transfer_offload(engine, seq))
-    return;
-  engine->domains[seq->domain].n_preempting--;
-  seq->no_offload = FALSE;
-  oct_kv_release_device(engine, seq, seq->epoch);
-  oct_seq_restart(engine, seq);
-}
+/* ---------------------------------------------------------------- room */
 
 /* Pages for `tokens` tokens of a running sequence, after what its windows have left behind; by
  * preempting others (or itself) where needed. FALSE: it does not run in this step. */
@@ -137,21 +68,6 @@ make_room(oct_engine *engine, oct_seq *seq, guint32 tokens) {
       return FALSE;
   }
   return TRUE;
-}
-
-oct_seq *
-oct_victim_youngest(oct_engine *engine, guint32 domain, oct_seq *needs) {
-  (void)needs;
-  const oct_kv_domain *d = &engine->domains[domain];
-  oct_seq *worst = NULL;
-  for (guint32 i = d->n_running; i-- > 0;) {
-    oct_seq *s = d->running[i];
-    if (!oct_plan_may_leave(engine, s))
-      continue;
-    if (worst == NULL || s->request->priority > worst->request->priority)
-      worst = s;
-  }
-  return worst;
 }
 
 /* ---------------------------------------------------------------- slices */
@@ -194,11 +110,16 @@ record_takes(const oct_engine *engine, const oct_seq *seq) {
          (engine->changes_used == 0 || changes <= engine->changes_max - engine->changes_used);
 }
 
-gboolean
-oct_plan_may_run(const oct_engine *engine, const oct_seq *seq) {
+static inline gboolean
+may_run(const oct_engine *engine, const oct_seq *seq) {
   return seq->state == OCT_SEQ_RUNNING && seq->unfinished <= engine->config.run_ahead &&
          seq->last_step < engine->next_number && engine->slices_left > 0 &&
          engine->tokens_left > 0 && (!seq->fresh || record_takes(engine, seq));
+}
+
+gboolean
+oct_plan_may_run(const oct_engine *engine, const oct_seq *seq) {
+  return may_run(engine, seq);
 }
 
 static void
@@ -378,8 +299,55 @@ add_slice(oct_engine *engine, oct_seq *seq, guint32 n, guint32 n_drafts, gboolea
     oct_kv_snapshot(engine, seq, seq->sched, step);
 }
 
+/* Whether the sequence's next decode is a slice and no more: nobody wants anything of it, and
+ * neither pages nor windows nor snapshots change with it. Nearly every slice of a long run. */
+static inline gboolean
+is_plain_decode(const oct_engine *engine, const oct_seq *seq) {
+  const guint32 position = seq->sched;
+  if (engine->plan_looks_closer || seq->fresh || !seq->sampled || seq->request->guided ||
+      position >= seq->n_pages * engine->page_tokens || seq->announced != seq->n_pages)
+    return FALSE;
+  for (guint32 g = 0; engine->has_windows && g < engine->n_groups; g++) {
+    const guint32 window = engine->groups[g].window;
+    if (window > 0 &&
+        (guint64)(seq->first_live[g] + 1) * engine->page_tokens + window <= (guint64)position + 1)
+      return FALSE;
+  }
+  return TRUE;
+}
+
+/* add_slice() of a plain decode. */
+static inline void
+add_decode(oct_engine *engine, oct_seq *seq) {
+  oct_slice *s = oct_step_add_slice(engine->builder);
+  s->slot = seq->slot;
+  s->domain = (guint16)seq->domain;
+  s->source = OCT_SOURCE_DEVICE;
+  s->sample = OCT_SAMPLE_LAST;
+  s->n_logprobs = seq->request->n_logprobs;
+  s->adapter = seq->request->adapter;
+  s->n_tokens = 1;
+  s->position = seq->sched;
+  s->state_position = engine->first_state_group >= 0 ? seq->sched : OCT_NO_INDEX;
+  oct_flight *f = engine->plan;
+  f->slices[f->n_slices++] =
+      (oct_flight_slice){.seq = seq, .position = seq->sched, .n_tokens = 1, .samples = TRUE};
+  f->n_tokens++;
+  f->n_decode++;
+  seq->sched++;
+  seq->in_flight_out++;
+  seq->unfinished++;
+  seq->last_step = seq->epoch = engine->next_number;
+  engine->tokens_left--;
+  engine->slices_left--;
+}
+
 static gboolean
 plan_decode(oct_engine *engine, oct_seq *seq) {
+  if (seq->n_out + seq->in_flight_out < seq->max_out && is_plain_decode(engine, seq)) {
+    add_decode(engine, seq);
+    return TRUE;
+  }
   if (seq->n_out + seq->in_flight_out >= seq->max_out || oct_spec_waits(engine, seq))
     return FALSE;
   /* A snapshot is filed under its tokens: they must all be known when its step is submitted. */
@@ -414,14 +382,14 @@ staged_decodes(oct_engine *engine, guint32 domain, guint32 keep_tokens) {
     guint64 oldest = G_MAXUINT64;
     for (guint32 i = 0; i < d->n_running; i++) {
       const oct_seq *s = d->running[i];
-      if (oct_plan_may_run(engine, s) && oct_seq_decodes(s) && s->last_step >= after)
+      if (may_run(engine, s) && oct_seq_decodes(s) && s->last_step >= after)
         oldest = MIN(oldest, s->last_step);
     }
     if (oldest == G_MAXUINT64 || (added > 0 && oldest + stages > engine->next_number))
       break;
     for (guint32 i = 0; i < d->n_running && added < share;) {
       oct_seq *s = d->running[i];
-      if (oct_plan_may_run(engine, s) && oct_seq_decodes(s) && s->last_step == oldest &&
+      if (may_run(engine, s) && oct_seq_decodes(s) && s->last_step == oldest &&
           engine->tokens_left > keep_tokens)
         added += plan_decode(engine, s);
       i = next_index(s, i);
@@ -440,7 +408,7 @@ oct_plan_decodes(oct_engine *engine, guint32 domain, guint32 keep_tokens) {
   } else {
     for (guint32 i = 0; i < d->n_running;) {
       oct_seq *s = d->running[i];
-      if (oct_plan_may_run(engine, s) && oct_seq_decodes(s) && engine->tokens_left > keep_tokens)
+      if (may_run(engine, s) && oct_seq_decodes(s) && engine->tokens_left > keep_tokens)
         added += plan_decode(engine, s);
       i = next_index(s, i);
     }
@@ -574,7 +542,7 @@ tokens_with_results(const oct_engine *engine, const oct_seq *seq, guint32 n) {
 
 guint32
 oct_plan_prefill(oct_engine *engine, oct_seq *seq) {
-  if (!oct_plan_may_run(engine, seq))
+  if (!may_run(engine, seq))
     return 0;
   if (!seq->request->forked && seq->sched == seq->target)
     plan_fork(engine, seq);
@@ -595,7 +563,7 @@ oct_plan_prefills(oct_engine *engine, guint32 domain) {
   guint32 added = 0;
   for (guint32 i = 0; i < d->n_running;) {
     oct_seq *s = d->running[i];
-    if (oct_plan_may_run(engine, s) && !oct_seq_decodes(s))
+    if (may_run(engine, s) && !oct_seq_decodes(s))
       added += oct_plan_prefill(engine, s);
     i = next_index(s, i);
   }
@@ -607,7 +575,7 @@ oct_plan_running(oct_engine *engine, guint32 domain) {
   oct_kv_domain *d = &engine->domains[domain];
   for (guint32 i = 0; i < d->n_running && engine->tokens_left > 0;) {
     oct_seq *s = d->running[i];
-    if (oct_plan_may_run(engine, s)) {
+    if (may_run(engine, s)) {
       if (oct_seq_decodes(s))
         (void)plan_decode(engine, s);
       else
@@ -631,6 +599,9 @@ oct_plan_step(oct_engine *engine) {
   engine->history_used = engine->changes_used = engine->biases_used = 0;
   engine->scored_used = engine->floats_used = engine->verified_used = 0;
   f->speculates = FALSE;
+  engine->plan_looks_closer = engine->config.speculation.method != OCT_DRAFT_NONE ||
+                              (engine->first_state_group >= 0 && engine->config.prefix_caching) ||
+                              engine->config.instance.check_tags || engine->config.carry_ids;
   engine->plan = f;
   engine->plan_preempted = FALSE;
   oct_step_begin(engine->builder, f->number, (guint16)engine->n_domains);

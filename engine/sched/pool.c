@@ -16,8 +16,11 @@ typedef struct item {
   guint32 prev, next;
   guint32 note;
   guint8 state;
-  guint8 indexed;
+  guint8 indexed; /* item_index */
 } item;
+
+/* UNNAMED: key is its mark, and no slot has it. */
+typedef enum item_index { NOT_INDEXED, INDEXED, UNNAMED } item_index;
 
 typedef struct list {
   guint32 head, tail, count;
@@ -145,12 +148,13 @@ probe(const oct_pool *pool, oct_hash128 key) {
 
 static void
 unindex(oct_pool *pool, guint32 i) {
-  if (!pool->items[i].indexed)
+  const guint8 indexed = pool->items[i].indexed;
+  pool->items[i].indexed = NOT_INDEXED;
+  if (indexed != INDEXED)
     return;
   guint32 hole = probe(pool, pool->items[i].key);
   oct_assert(pool->slots[hole].item == i + 1);
   pool->slots[hole].item = 0;
-  pool->items[i].indexed = FALSE;
   for (guint32 at = (hole + 1) & pool->mask; pool->slots[at].item != 0;
        at = (at + 1) & pool->mask) {
     guint32 home = pool->slots[at].hash & pool->mask;
@@ -249,8 +253,30 @@ oct_pool_index(oct_pool *pool, guint32 i, oct_hash128 key, guint64 step) {
   pool->slots[at] = (index_slot){i + 1, (guint32)key.lo};
   pool->items[i].key = key;
   pool->items[i].writer = step;
-  pool->items[i].indexed = TRUE;
+  pool->items[i].indexed = INDEXED;
   return TRUE;
+}
+
+void
+oct_pool_index_unnamed(oct_pool *pool, guint32 i, oct_hash128 mark, guint64 step) {
+  oct_assert(i < pool->n && pool->items[i].state == OCT_ITEM_HELD && !pool->items[i].indexed);
+  pool->items[i].key = mark;
+  pool->items[i].writer = step;
+  pool->items[i].indexed = UNNAMED;
+}
+
+void
+oct_pool_name(oct_pool *pool, guint32 i, oct_hash128 mark, oct_hash128 key) {
+  oct_assert(i < pool->n);
+  item *it = &pool->items[i];
+  if (it->indexed != UNNAMED || !oct_hash128_equal(it->key, mark))
+    return;
+  guint32 at = probe(pool, key);
+  if (pool->slots[at].item != 0)
+    return;
+  pool->slots[at] = (index_slot){i + 1, (guint32)key.lo};
+  it->key = key;
+  it->indexed = INDEXED;
 }
 
 void
@@ -349,10 +375,10 @@ oct_pool_check(const oct_pool *pool, GError **error) {
   for (guint32 i = 0; i < pool->n; i++) {
     const item *it = &pool->items[i];
     counts[it->state]++;
-    indexed += it->indexed;
+    indexed += it->indexed == INDEXED;
     if ((it->state == OCT_ITEM_HELD) != (it->refs > 0))
       BROKEN("item %u is in state %u with %u references", i, it->state, it->refs);
-    if (it->indexed && oct_pool_find(pool, it->key) != i)
+    if (it->indexed == INDEXED && oct_pool_find(pool, it->key) != i)
       BROKEN("item %u is indexed but not found under its key", i);
     if (it->state == OCT_ITEM_CACHED && !it->indexed)
       BROKEN("item %u is cached but not indexed", i);

@@ -60,6 +60,11 @@ void oct_pool_complete(oct_pool *pool, guint64 completed);
 /* Makes a HELD item findable under `key`; `step` is the step that writes it (0 = already written).
  * FALSE, nothing changed, when the key is taken by another item. */
 gboolean oct_pool_index(oct_pool *pool, guint32 item, oct_hash128 key, guint64 step);
+/* The same for an item that nobody will look for before it is named, which costs no place in the
+ * index until then: `mark` tells it from what else the item may come to hold. */
+void oct_pool_index_unnamed(oct_pool *pool, guint32 item, oct_hash128 mark, guint64 step);
+/* Makes the item findable under `key` if it still bears the mark and the key is free. */
+void oct_pool_name(oct_pool *pool, guint32 item, oct_hash128 mark, oct_hash128 key);
 /* The item can no longer be found; a CACHED one becomes free. */
 void oct_pool_withdraw(oct_pool *pool, guint32 item);
 /* The same for every item that step `step` or a later one was to write: they failed. O(items). */

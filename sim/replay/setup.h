@@ -74,7 +74,8 @@ typedef struct oct_setup_options {
   gboolean whole_norms; /* as in oct_cost_options: a shape that the model's spec cannot say */
   gboolean exact;       /* every step through the solver */
   /* The backend does not check that the engine keeps its pages apart
-   * (oct_shadow_options.track_pages): for many runs of what others run checked. */
+   * (oct_shadow_options.track_pages), nor the records of its steps: for many runs of what others
+   * run checked. */
   gboolean unchecked;
   guint64 seed;
 } oct_setup_options;

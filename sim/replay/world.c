@@ -44,6 +44,7 @@ simgrid_world(const oct_setup *setup, GError **error) {
   options.profile = setup->profile;
   options.seed = setup->options.seed;
   options.exact = setup->options.exact;
+  options.trust_records = setup->options.unchecked;
   options.moe_kernel = setup->options.moe_kernel;
   options.routing_alpha = setup->options.routing_alpha;
   options.routing_balanced = setup->options.routing_balanced;

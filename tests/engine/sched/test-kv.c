@@ -188,6 +188,48 @@ test_page_ids(void) {
   scene_clear(&s);
 }
 
+/* Requests of unlike texts in memory that is short, with ids or without: what each step was made
+ * of.
+ */
+static char *
+steps_when_short(const char *kind, gboolean ids, guint64 *recomputed) {
+  scene s;
+  scene_init(&s, kind, 60, 0);
+  s.config.carry_ids = s.config.instance.check_tags = ids;
+  s.config.preemption = OCT_PREEMPT_RECOMPUTE;
+  for (guint i = 0; i < 8; i++) {
+    rig_request *q = scene_ask(&s, i + 1, 60 + 40 * i, 120 + 30 * i);
+    q->params.arrival_ns = i * 20 * MS;
+    if (ids)
+      continue;
+    g_free((guint32 *)(void *)(guintptr)q->params.prompt_ids);
+    q->params.prompt_ids = NULL;
+  }
+  scene_run(&s);
+  GString *all = g_string_new(NULL);
+  for (guint i = 0; i < s.steps->len; i++)
+    g_string_append_printf(all, "%s\n", scene_step_at(&s, i)->text);
+  g_assert_cmpuint(scene_stats(&s)->preemptions, >=, 2);
+  *recomputed = scene_stats(&s)->recomputed_tokens;
+  scene_clear(&s);
+  return g_string_free(all, FALSE);
+}
+
+/* A preempted request finds its own pages again, those that bear no name before as well as those
+ * that are named by their ids from the beginning. */
+static void
+test_own_pages(void) {
+  for (guint i = 0; i < 2; i++) {
+    const char *kind = i == 0 ? "llama" : "window";
+    guint64 named, unnamed;
+    g_autofree char *with = steps_when_short(kind, TRUE, &named);
+    g_autofree char *without = steps_when_short(kind, FALSE, &unnamed);
+    g_assert_cmpuint(unnamed, >, 0);
+    g_assert_cmpuint(unnamed, ==, named);
+    g_assert_cmpstr(without, ==, with);
+  }
+}
+
 /* ---------------------------------------------------------------- hybrid hits */
 
 static rig_request *
@@ -412,6 +454,7 @@ main(int argc, char **argv) {
   g_test_add_func("/sched/kv/context-parallel-pages-are-the-unit-of-hits",
                   test_context_parallel_pages);
   g_test_add_func("/sched/kv/page-ids-stand-for-content", test_page_ids);
+  g_test_add_func("/sched/kv/a-preempted-request-finds-its-own-pages", test_own_pages);
   g_test_add_func("/sched/kv/a-hybrid-hit-ends-at-a-snapshot", test_hybrid_hits);
   g_test_add_func("/sched/kv/chunks-end-where-snapshots-are-taken", test_cuts);
   g_test_add_func("/sched/kv/decoding-takes-snapshots", test_snapshots_while_decoding);

@@ -343,11 +343,43 @@ test_books(void) {
   oct_pool_free(empty);
 }
 
+/* An item without a name is cached and evicted like others, and found only once it is named under
+ * the mark that it bears. */
+static void
+test_unnamed(void) {
+  oct_pool *pool = oct_pool_new(2);
+  g_autoptr(GError) error = NULL;
+  guint32 a = oct_pool_take(pool), b = oct_pool_take(pool);
+  oct_pool_index_unnamed(pool, a, key_of(1), 0);
+  oct_pool_index_unnamed(pool, b, key_of(2), 0);
+  g_assert_cmpuint(oct_pool_find(pool, key_of(1)), ==, OCT_POOL_NONE);
+  oct_pool_unref(pool, a, 0);
+  oct_pool_unref(pool, b, 0);
+  g_assert_cmpuint(oct_pool_count(pool, OCT_ITEM_CACHED), ==, 2);
+  oct_pool_name(pool, b, key_of(1), key_of(51));
+  g_assert_cmpuint(oct_pool_find(pool, key_of(51)), ==, OCT_POOL_NONE);
+  oct_pool_name(pool, b, key_of(2), key_of(52));
+  g_assert_cmpuint(oct_pool_find(pool, key_of(52)), ==, b);
+  g_assert_true(oct_pool_check(pool, &error));
+  /* The oldest goes; what bears another mark since is not named. */
+  g_assert_cmpuint(oct_pool_take(pool), ==, a);
+  oct_pool_index_unnamed(pool, a, key_of(3), 0);
+  oct_pool_name(pool, a, key_of(1), key_of(51));
+  g_assert_cmpuint(oct_pool_find(pool, key_of(51)), ==, OCT_POOL_NONE);
+  oct_pool_unref(pool, a, 0);
+  oct_pool_withdraw(pool, a);
+  g_assert_cmpuint(oct_pool_count(pool, OCT_ITEM_FREE), ==, 1);
+  g_assert_true(oct_pool_check(pool, &error));
+  g_assert_no_error(error);
+  oct_pool_free(pool);
+}
+
 int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/sched/pool/does-as-a-naive-model-over-100000-operations", test_model);
   g_test_add_func("/sched/pool/hands-out-nothing-that-a-step-may-touch", test_epoch);
   g_test_add_func("/sched/pool/refuses-a-second-item-under-a-key", test_books);
+  g_test_add_func("/sched/pool/finds-an-unnamed-item-once-it-is-named", test_unnamed);
   return g_test_run();
 }
