@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "engine/base/file.h"
+
 G_DEFINE_QUARK(oct - ini - error - quark, oct_ini_error)
 
 struct oct_ini {
@@ -181,7 +183,7 @@ oct_ini_load(const char *path, GError **error) {
   g_autofree char *text = NULL;
   g_autoptr(GError) reason = NULL;
   gsize size;
-  if (!g_file_get_contents(path, &text, &size, &reason)) {
+  if (!oct_file_read(path, OCT_INI_BYTES_MAX, &text, &size, &reason)) {
     g_set_error(error, OCT_INI_ERROR, OCT_INI_ERROR_READ, "%s: cannot read: %s", path,
                 reason->message);
     return NULL;

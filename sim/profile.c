@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "engine/base/file.h"
 #include "sim/profile-read.h"
 
 #ifndef OCT_SOURCE_DIR
@@ -112,7 +113,7 @@ chain_add_file(oct_profile_chain *chain, const char *path, GError **error) {
   g_autofree char *text = NULL;
   gsize size = 0;
   g_autoptr(GError) reason = NULL;
-  if (!g_file_get_contents(path, &text, &size, &reason)) {
+  if (!oct_file_read(path, OCT_PROFILE_FILE_MAX, &text, &size, &reason)) {
     g_set_error(error, OCT_PROFILE_ERROR, OCT_PROFILE_ERROR_NOT_FOUND, "%s: %s", path,
                 reason->message);
     return FALSE;

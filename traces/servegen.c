@@ -7,6 +7,8 @@
 #include <jansson.h>
 
 #include "engine/base/assert.h"
+#include "engine/base/error.h"
+#include "engine/base/file.h"
 #include "engine/base/rng.h"
 #include "traces/dist.h"
 #include "traces/lines.h"
@@ -180,17 +182,15 @@ load_json(const char *path, GError **error) {
   g_autofree char *text = NULL;
   gsize size = 0;
   g_autoptr(GError) failed = NULL;
-  if (!g_file_get_contents(path, &text, &size, &failed)) {
-    g_set_error(error, OCT_TRACE_ERROR, OCT_TRACE_ERROR_IO, "%s: %s", path, failed->message);
+  if (!oct_file_read(path, DATASET_SIZE_MAX, &text, &size, &failed)) {
+    const gboolean too_long = g_error_matches(failed, OCT_BASE_ERROR, OCT_BASE_ERROR_LIMIT);
+    g_set_error(error, OCT_TRACE_ERROR, too_long ? OCT_TRACE_ERROR_LIMIT : OCT_TRACE_ERROR_IO,
+                "%s: %s", path, failed->message);
     return NULL;
   }
   json_error_t why;
-  json_t *root =
-      size <= DATASET_SIZE_MAX ? json_loadb(text, size, JSON_REJECT_DUPLICATES, &why) : NULL;
-  if (size > DATASET_SIZE_MAX)
-    g_set_error(error, OCT_TRACE_ERROR, OCT_TRACE_ERROR_LIMIT,
-                "%s: larger than %u bytes, the limit", path, DATASET_SIZE_MAX);
-  else if (root == NULL)
+  json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &why);
+  if (root == NULL)
     g_set_error(error, OCT_TRACE_ERROR, OCT_TRACE_ERROR_SYNTAX, "%s:%d: %s", path, why.line,
                 why.text);
   return root;

@@ -9,7 +9,7 @@ GQuark oct_base_error_quark(void);
 typedef enum oct_base_error {
   OCT_BASE_ERROR_LIMIT,  /* a value outside its limits: thing, value and limit are in the message */
   OCT_BASE_ERROR_MEMORY, /* a budget is spent, or the machine has no more memory */
-  OCT_BASE_ERROR_IO,     /* a file could not be written */
+  OCT_BASE_ERROR_IO,     /* a file could not be read or written */
 } oct_base_error;
 
 #endif

@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/error.h"
+#include "engine/base/file.h"
+
 guint32
 oct_expert_counts_width(const oct_model_spec *spec) {
   guint32 most = 0;
@@ -75,15 +78,11 @@ double *
 oct_expert_counts_read(const char *path, const oct_model_spec *spec, GError **error) {
   g_autofree char *text = NULL;
   g_autoptr(GError) reason = NULL;
-  gsize size;
-  if (!g_file_get_contents(path, &text, &size, &reason)) {
-    g_set_error(error, OCT_MODEL_ERROR, OCT_MODEL_ERROR_NOT_FOUND, "%s", reason->message);
-    return NULL;
-  }
-  if (size > OCT_EXPERT_COUNTS_BYTES_MAX) {
-    g_set_error(error, OCT_MODEL_ERROR, OCT_MODEL_ERROR_PARSE,
-                "%s: %" G_GSIZE_FORMAT " bytes are more than the limit of %u", path, size,
-                OCT_EXPERT_COUNTS_BYTES_MAX);
+  if (!oct_file_read(path, OCT_EXPERT_COUNTS_BYTES_MAX, &text, NULL, &reason)) {
+    const gboolean too_long = g_error_matches(reason, OCT_BASE_ERROR, OCT_BASE_ERROR_LIMIT);
+    g_set_error(error, OCT_MODEL_ERROR,
+                too_long ? OCT_MODEL_ERROR_PARSE : OCT_MODEL_ERROR_NOT_FOUND, "%s: %s", path,
+                reason->message);
     return NULL;
   }
   g_autofree double *counts =

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "engine/base/file.h"
 #include "engine/sched/policy.h"
 #include "sim/replay/slo.h"
 
@@ -79,7 +80,8 @@ read_policy(const reader *r, oct_engine_preset *out) {
 
 /* ---------------------------------------------------------------- groups */
 
-#define US_MAX 1e7
+#define US_MAX         1e7
+#define FILE_BYTES_MAX ((gsize)1 << 20)
 
 static gboolean
 read_host(const reader *r, oct_engine_preset *out) {
@@ -210,8 +212,9 @@ oct_engine_preset_load(const char *name, oct_engine_preset *out, GError **error)
   g_autoptr(GError) reason = NULL;
   if (path == NULL)
     return FALSE;
-  if (!g_file_get_contents(path, &text, NULL, &reason)) {
-    g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION, "engine: %s", reason->message);
+  if (!oct_file_read(path, FILE_BYTES_MAX, &text, NULL, &reason)) {
+    g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION, "engine %s: %s", path,
+                reason->message);
     return FALSE;
   }
   return oct_engine_preset_parse(path, text, out, error);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/base/file.h"
 #include "sim/replay/metrics.h"
 
 #define DEFAULT_LOOKUP     5 /* as vLLM: of both, where neither is given */
@@ -78,12 +79,9 @@ sum_counter(char **lines, const char *name, int place) {
 static gboolean
 read_metrics(oct_speculative *s, const char *path, GError **error) {
   g_autofree char *text = NULL;
-  gsize size;
   g_autoptr(GError) why = NULL;
-  if (!g_file_get_contents(path, &text, &size, &why))
-    return refuse(error, "acceptance: %s", why->message);
-  if (size > METRICS_BYTES_MAX)
-    return refuse(error, "acceptance: %s is larger than 64 MiB", path);
+  if (!oct_file_read(path, METRICS_BYTES_MAX, &text, NULL, &why))
+    return refuse(error, "acceptance: %s: %s", path, why->message);
   g_auto(GStrv) lines = g_strsplit(text, "\n", -1);
   double drafts = sum_counter(lines, "vllm:spec_decode_num_drafts_total", -1);
   if (drafts <= 0)

@@ -41,4 +41,7 @@ printf '%s\n' "$out" | sed -n 's/^  \([a-z][a-z0-9_]*\)  .*/\1/p' | while read -
 done >"$work/undescribed"
 is "$(tr '\n' ' ' <"$work/undescribed")" "" "every key of --help is in the manual"
 
+run "$octet" audit /dev/zero
+is "$status" 1 "a file that has no end is refused"
+has "$err" "more bytes than the limit of 1048576" "... naming the limit"
 done_testing
