@@ -215,6 +215,8 @@ read_prices(options *o, guint n, GError **error) {
   g_auto(GStrv) texts = g_strsplit(o->price, ",", -1);
   g_autoptr(GPtrArray) nodes = g_ptr_array_new();
   guint n_prices = g_strv_length(texts);
+  if (n_prices == 0)
+    return oct_cli_bad_option(error, "gpu-hour-price", o->price, "must be a number above 0");
   for (guint i = 0; i < n; i++) {
     const char *node = o->variants[i].options.node;
     guint at = 0;

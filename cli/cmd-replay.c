@@ -323,6 +323,8 @@ add_product(plan *p, const options *o, GError **error) {
     return FALSE;
   g_auto(GStrv) rates = g_strsplit(o->rate != NULL ? o->rate : "", ",", -1);
   guint n_rates = MAX(1, g_strv_length(rates));
+  if (o->rate != NULL && rates[0] == NULL)
+    return oct_cli_bad_option(error, "rate", o->rate, "must be a number above 0");
   for (guint r = 0; r < n_rates; r++)
     for (guint i = 0; i < n; i++)
       if (!add_variant(p, o, o->flags, i, o->rate != NULL ? rates[r] : NULL, "", error))

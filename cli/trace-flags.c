@@ -52,8 +52,8 @@ gboolean
 oct_cli_parse_rate(const char *what, const char *value, double *out, GError **error) {
   if (!oct_cli_parse_positive(what, value, out, error))
     return FALSE;
-  return *out <= OCT_RATE_MAX ||
-         oct_cli_bad_option(error, what, value, "must be at most 1000000 a second");
+  return (*out >= OCT_RATE_MIN && *out <= OCT_RATE_MAX) ||
+         oct_cli_bad_option(error, what, value, "must be from 0.000001 to 1000000 a second");
 }
 
 /* The trace's path; a preset's name alone is its generator. */

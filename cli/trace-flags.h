@@ -31,7 +31,9 @@ gboolean oct_cli_bad_option(GError **error, const char *what, const char *value,
 /* A finite number above 0. */
 gboolean oct_cli_parse_positive(const char *what, const char *value, double *out,
                                 GError **error) G_GNUC_WARN_UNUSED_RESULT;
-/* The same, of at most OCT_RATE_MAX sessions a second: above it arrivals fall on one instant. */
+/* The same, of sessions a second: above OCT_RATE_MAX arrivals fall on one instant, below
+ * OCT_RATE_MIN a handful of them passes the clock's range. */
+#define OCT_RATE_MIN 1e-6
 #define OCT_RATE_MAX 1e6
 gboolean oct_cli_parse_rate(const char *what, const char *value, double *out,
                             GError **error) G_GNUC_WARN_UNUSED_RESULT;

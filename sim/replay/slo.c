@@ -26,15 +26,20 @@ oct_duration_parse(const char *what, const char *text, gboolean positive, gint64
     const char *unit;
     double ns;
   } units[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"min", 60e9}, {"h", 3600e9}};
+  /* The longest is a quarter of the clock's range: sums of a few stay in it. */
   char *end = NULL;
   double number = g_ascii_strtod(text, &end);
   for (gsize i = 0; i < G_N_ELEMENTS(units) && end != text; i++) {
     double value = number * units[i].ns;
     if (strcmp(end, units[i].unit) != 0 || !isfinite(value))
       continue;
-    /* A quarter of the clock's range: sums of a few stay in it. */
-    if (value < 0 || (positive && value < 0.5) || value > (double)(G_MAXINT64 / 4))
+    if (value < 0 || (positive && value < 0.5))
       break;
+    if (value > (double)(G_MAXINT64 / 4)) {
+      g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION,
+                  "%s: \"%s\" is beyond the longest time, 73 years", what, text);
+      return FALSE;
+    }
     *ns = llround(value);
     return TRUE;
   }
@@ -70,6 +75,16 @@ parse_name(oct_slo_item *item, const char *name) {
   return *end == '\0' && item->percent > 0 && item->percent <= 100;
 }
 
+static gboolean
+is_there(const oct_slo *slo, const char *name, GError **error) {
+  for (guint i = 0; i < slo->n_items; i++)
+    if (strcmp(slo->items[i].name, name) == 0) {
+      g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION, "slo: %s is there twice", name);
+      return TRUE;
+    }
+  return FALSE;
+}
+
 gboolean
 oct_slo_parse(oct_slo *slo, const char *text, GError **error) {
   g_auto(GStrv) parts = g_strsplit(text, ",", -1);
@@ -95,7 +110,8 @@ oct_slo_parse(oct_slo *slo, const char *text, GError **error) {
                   *part);
       return FALSE;
     }
-    if (!oct_duration_parse(item.name, equals + 1, TRUE, &item.limit_ns, error))
+    if (!oct_duration_parse(item.name, equals + 1, TRUE, &item.limit_ns, error) ||
+        is_there(slo, item.name, error))
       return FALSE;
     slo->items[slo->n_items++] = item;
     if (!item.is_mean)

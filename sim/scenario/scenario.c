@@ -207,6 +207,9 @@ read_gpus(const reader *r, const oct_ini_entry *entry, event *e, GError **error)
     return TRUE;
   }
   g_auto(GStrv) list = g_strsplit(entry->value, ",", -1);
+  if (list[0] == NULL)
+    return oct_ini_refuse(r->ini, entry, OCT_INI_ERROR_VALUE, error,
+                          "must be all, any or a list of GPUs (from 0)");
   for (char **item = list; *item != NULL; item++) {
     guint32 gpu;
     if (!read_index(r, entry, g_strstrip(*item), gpu_count(r), "GPUs", &gpu, error))

@@ -59,8 +59,10 @@ for count in seeds jobs max-gpus max-nodes coarse-requests; do
   refuses "no $count" "$count \"0\": must be a whole number from 1 to" chat-150 --$count 0 \
     --model llama-3.1-8b --slo ttft_p99=1s
 done
-refuses "a rate without measure" "at most 1000000" chat-150 --rate 1e300 --model llama-3.1-8b \
+refuses "a rate without measure" "to 1000000 a second" chat-150 --rate 1e300 --model llama-3.1-8b \
   --slo ttft_p99=1s
+refuses "an empty price" "gpu-hour-price \"\": must be a number above 0" chat-150 \
+  --gpu-hour-price "" --model llama-3.1-8b --backend mock --slo ttft_p99=1s
 refuses "two models" "a plan is of one model" chat-150 --model llama-3.1-8b,qwen3-32b \
   --backend mock --slo ttft_p99=1s
 

@@ -132,7 +132,7 @@ refused 2 "no objective" "$chat" $m --slo fast=1s
 refused 2 "duration" "$chat" $m --duration 5
 refused 2 "leaves nothing" "$chat" $m --duration 5s --warmup 5s
 refused 2 "rate \"-1\"" "$chat" $m --rate=-1
-refused 2 "at most 1000000" "$chat" $m --rate 1e300
+refused 2 "to 1000000 a second" "$chat" $m --rate 1e300
 refused 2 "must have an end" gen:chat-150,rate=inf $m --duration 20s
 refused 2 "closed loop" "$OCT_SRCDIR/traces/samples/closed.jsonl" $m --rate 5
 refused 2 "rate-mode \"twice\"" "$chat" $m --rate-mode twice
@@ -160,6 +160,10 @@ refused 2 "are of one configuration" "$chat" $m --policy decode-first,vllm-v1 --
 refused 1 "/nonexistent/x.json" "$chat" $m --json /nonexistent/x.json
 refused 1 "/nonexistent/x.log" "$chat" $m --log /nonexistent/x.log
 refused 2 "takes no value" "$chat" $m --no-fast-forward=yes
+refused 2 'rate "": must be a number above 0' "$chat" $m --rate ""
+refused 2 'rate "1e-300": must be from 0.000001 to 1000000 a second' "$chat" $m --rate 1e-300
+refused 2 "ttft_p99 is there twice" "$chat" $m --slo ttft_p99=1s,ttft_p99=2s
+refused 1 "/dev/zero: cannot read: more bytes than the limit" "$chat" $m --scenario /dev/zero
 refused 2 "which machine" "$chat" --model llama-3.1-8b
 refused 1 "no-such-node" "$chat" --model llama-3.1-8b --node no-such-node
 refused 1 "nocolon" "$chat" --model llama-3.1-8b --backend nocolon

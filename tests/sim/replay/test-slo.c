@@ -27,11 +27,12 @@ test_reads(void) {
 
 static void
 test_refuses(void) {
-  static const char *const bad[] = {"",           "ttft",           "ttft_p99",     "ttft_p99=2",
-                                    "ttft_p0=1s", "ttft_p101=1s",   "ttft_q99=1s",  "latency=1s",
-                                    "ttft=-1s",   "ttft=0s",        "ttft=1parsec", "ttft=nans",
-                                    "ttft=1e30h", "ttft_p99=1s,",   "ttft_p99x=1s", "ttft_=1s",
-                                    "tt=1s",      "ttft_mean2=10s", "ttft_p9a=1s"};
+  static const char *const bad[] = {
+      "",           "ttft",           "ttft_p99",     "ttft_p99=2",
+      "ttft_p0=1s", "ttft_p101=1s",   "ttft_q99=1s",  "latency=1s",
+      "ttft=-1s",   "ttft=0s",        "ttft=1parsec", "ttft=nans",
+      "ttft=1e30h", "ttft_p99=1s,",   "ttft_p99x=1s", "ttft_=1s",
+      "tt=1s",      "ttft_mean2=10s", "ttft_p9a=1s",  "ttft=1s,ttft=2s"};
   for (gsize i = 0; i < G_N_ELEMENTS(bad); i++) {
     oct_slo slo;
     g_autoptr(GError) error = NULL;

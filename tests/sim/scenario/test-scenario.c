@@ -191,6 +191,8 @@ test_errors(void) {
        "x.ini:4: [event a] factor = 1.5: must be from 0.001 to 1"},
       {"[event a]\nkind=throttle\nat=1\nfactor=0.5\n",
        "x.ini:3: [event a] at = 1: is in numbers without unit, must be in seconds"},
+      {"[event a]\nkind=lose-gpu\nat=1 s\ngpus=\n",
+       "x.ini:4: [event a] gpus = : must be all, any or a list of GPUs (from 0)"},
       {"[event a]\nkind=lose-gpu\nat=1 s\ngpus=8\n",
        "x.ini:4: [event a] gpus = 8: \"8\" is none of the 8 GPUs (from 0)"},
       {"[event a]\nkind=lose-gpu\nat=1 s\ngpus=1\nfactor=0.5\n",
