@@ -87,32 +87,39 @@ by_value(const void *a, const void *b) {
 /* The values in order, each with its block, and what each block holds. */
 typedef struct sorted {
   gsize n;
+  guint n_blocks;
   ranked *values; /* owned */
-  gsize counts[OCT_COMPARE_BLOCKS];
-  double sums[OCT_COMPARE_BLOCKS], sum;
+  gsize counts[OCT_COMPARE_BLOCKS_MAX];
+  double sums[OCT_COMPARE_BLOCKS_MAX], sum;
 } sorted;
+
+guint
+oct_compare_blocks(gsize n) {
+  return n < 2000 ? 5 : OCT_COMPARE_BLOCKS_MAX;
+}
 
 static void
 sort_blocks(const double *values, gsize n, sorted *s) {
   memset(s, 0, sizeof *s);
   s->n = n;
+  s->n_blocks = oct_compare_blocks(n);
   s->values = g_new(ranked, n);
   for (gsize i = 0; i < n; i++) {
-    guint block = (guint)(i * OCT_COMPARE_BLOCKS / n);
+    guint block = (guint)(i * s->n_blocks / n);
     s->values[i] = (ranked){values[i], block};
     s->counts[block]++;
     s->sums[block] += values[i];
   }
-  for (guint k = 0; k < OCT_COMPARE_BLOCKS; k++)
+  for (guint k = 0; k < s->n_blocks; k++)
     s->sum += s->sums[k];
   qsort(s->values, n, sizeof *s->values, by_value);
 }
 
-/* Over all values but those of `without` (OCT_COMPARE_BLOCKS = none). A percentile is interpolated
+/* Over all values but those of `without` (n_blocks = none). A percentile is interpolated
  * between its two neighbours: what leaving out a block moves should not jump. */
 static double
 statistic_of(const sorted *s, oct_statistic statistic, guint without) {
-  gboolean all = without == OCT_COMPARE_BLOCKS;
+  gboolean all = without == s->n_blocks;
   gsize n = s->n - (all ? 0 : s->counts[without]);
   if (statistic == OCT_STATISTIC_MEAN)
     return (s->sum - (all ? 0 : s->sums[without])) / (double)n;
@@ -135,19 +142,19 @@ statistic_of(const sorted *s, oct_statistic statistic, guint without) {
 
 /* Of pseudo-values: their variance, and that of their mean. */
 static double
-variance_of_mean(const double *pseudo) {
+variance_of_mean(const double *pseudo, guint n) {
   double mean = 0, squares = 0;
-  for (guint k = 0; k < OCT_COMPARE_BLOCKS; k++)
-    mean += pseudo[k] / OCT_COMPARE_BLOCKS;
-  for (guint k = 0; k < OCT_COMPARE_BLOCKS; k++)
+  for (guint k = 0; k < n; k++)
+    mean += pseudo[k] / n;
+  for (guint k = 0; k < n; k++)
     squares += (pseudo[k] - mean) * (pseudo[k] - mean);
-  return squares / (OCT_COMPARE_BLOCKS - 1) / OCT_COMPARE_BLOCKS;
+  return squares / (n - 1) / n;
 }
 
 static void
 pseudo_values(const sorted *s, oct_statistic statistic, double whole, double *pseudo) {
-  const double n = OCT_COMPARE_BLOCKS;
-  for (guint k = 0; k < OCT_COMPARE_BLOCKS; k++)
+  const double n = s->n_blocks;
+  for (guint k = 0; k < s->n_blocks; k++)
     pseudo[k] = n * whole - (n - 1) * statistic_of(s, statistic, k);
 }
 
@@ -172,28 +179,24 @@ conclude(double a, double b, double variance, double freedom, oct_difference *ou
   out->p = oct_student_tail(out->difference / error, freedom);
 }
 
-static gboolean
-is_enough(gsize n) {
-  return n >= (gsize)OCT_COMPARE_BLOCKS * OCT_COMPARE_VALUES_MIN;
-}
-
 gboolean
 oct_compare_paired(const double *a, const double *b, gsize n, oct_statistic statistic,
                    oct_difference *out) {
   sorted of_a, of_b;
-  double pseudo_a[OCT_COMPARE_BLOCKS], pseudo_b[OCT_COMPARE_BLOCKS];
+  double pseudo_a[OCT_COMPARE_BLOCKS_MAX], pseudo_b[OCT_COMPARE_BLOCKS_MAX];
+  const guint n_blocks = oct_compare_blocks(n);
   memset(out, 0, sizeof *out);
-  if (!is_enough(n))
+  if (n < OCT_COMPARE_VALUES_MIN)
     return FALSE;
   sort_blocks(a, n, &of_a);
   sort_blocks(b, n, &of_b);
-  double whole_a = statistic_of(&of_a, statistic, OCT_COMPARE_BLOCKS);
-  double whole_b = statistic_of(&of_b, statistic, OCT_COMPARE_BLOCKS);
+  double whole_a = statistic_of(&of_a, statistic, n_blocks);
+  double whole_b = statistic_of(&of_b, statistic, n_blocks);
   pseudo_values(&of_a, statistic, whole_a, pseudo_a);
   pseudo_values(&of_b, statistic, whole_b, pseudo_b);
-  for (guint k = 0; k < OCT_COMPARE_BLOCKS; k++)
+  for (guint k = 0; k < n_blocks; k++)
     pseudo_b[k] -= pseudo_a[k];
-  conclude(whole_a, whole_b, variance_of_mean(pseudo_b), OCT_COMPARE_BLOCKS - 1, out);
+  conclude(whole_a, whole_b, variance_of_mean(pseudo_b, n_blocks), n_blocks - 1, out);
   for (gsize i = 0; i < n; i++)
     out->above += b[i] > a[i] ? 1 : b[i] < a[i] ? 0 : 0.5;
   out->above /= (double)n;
@@ -222,21 +225,22 @@ gboolean
 oct_compare_unpaired(const double *a, gsize n_a, const double *b, gsize n_b,
                      oct_statistic statistic, oct_difference *out) {
   sorted of_a, of_b;
-  double pseudo[OCT_COMPARE_BLOCKS];
-  const double n = OCT_COMPARE_BLOCKS - 1;
+  double pseudo[OCT_COMPARE_BLOCKS_MAX];
   memset(out, 0, sizeof *out);
-  if (!is_enough(n_a) || !is_enough(n_b))
+  if (MIN(n_a, n_b) < OCT_COMPARE_VALUES_MIN)
     return FALSE;
   sort_blocks(a, n_a, &of_a);
   sort_blocks(b, n_b, &of_b);
-  double whole_a = statistic_of(&of_a, statistic, OCT_COMPARE_BLOCKS);
-  double whole_b = statistic_of(&of_b, statistic, OCT_COMPARE_BLOCKS);
+  double whole_a = statistic_of(&of_a, statistic, of_a.n_blocks);
+  double whole_b = statistic_of(&of_b, statistic, of_b.n_blocks);
   pseudo_values(&of_a, statistic, whole_a, pseudo);
-  double of_mean_a = variance_of_mean(pseudo);
+  double of_mean_a = variance_of_mean(pseudo, of_a.n_blocks);
   pseudo_values(&of_b, statistic, whole_b, pseudo);
-  double of_mean_b = variance_of_mean(pseudo), both = of_mean_a + of_mean_b;
-  double freedom =
-      both > 0 ? both * both / (of_mean_a * of_mean_a / n + of_mean_b * of_mean_b / n) : n;
+  double of_mean_b = variance_of_mean(pseudo, of_b.n_blocks), both = of_mean_a + of_mean_b;
+  double freedom = both > 0 ? both * both /
+                                  (of_mean_a * of_mean_a / (of_a.n_blocks - 1) +
+                                   of_mean_b * of_mean_b / (of_b.n_blocks - 1))
+                            : of_a.n_blocks - 1;
   conclude(whole_a, whole_b, both, freedom, out);
   out->above = share_above(&of_a, &of_b);
   g_free(of_a.values);

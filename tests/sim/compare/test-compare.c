@@ -118,7 +118,7 @@ test_too_few(void) {
   json_t *a = run_seed(1, 10000000, 50), *b = run_seed(1, 10000000, 200);
   g_assert_null(oct_compare_make(a, b, &error));
   g_assert_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION);
-  g_assert_nonnull(strstr(error->message, "are too few, 100 are needed"));
+  g_assert_nonnull(strstr(error->message, "are too few, 200 are needed"));
   g_clear_error(&error);
   json_object_del(b, "detail");
   g_assert_null(oct_compare_make(b, b, &error));
