@@ -1,0 +1,133 @@
+#!/bin/sh
+# The manuals against the program: each command of a block runs, each flag that a command is given
+# in the text is one of its own, and each file that is named exists.
+. "$OCT_SRCDIR/tests/tap"
+
+pages=$(cd "$OCT_SRCDIR" && echo README.md doc/*.md)
+
+# Commands of octet in the pages, a line each: "PAGE KIND COMMAND", where KIND is block (a line of a
+# block, continuations joined) or text (between backquotes, which may go over a line's end).
+commands() {
+  for page in $pages; do
+    awk -v page="$page" '
+      function say(kind, text) {
+        sub(/^\$ /, "", text); sub(/[ \t]+# .*/, "", text); gsub(/[ \t]+/, " ", text)
+        if (text ~ /^octet [a-z]/) print page, kind, text
+      }
+      function prose(   n, part, i) {
+        n = split(paragraph, part, "`")
+        for (i = 2; i <= n; i += 2) say("text", part[i])
+        paragraph = ""
+      }
+      /^```/ { prose(); block = !block; joined = ""; next }
+      block || /^    [^ ]/ {
+        line = $0; sub(/^ */, "", line)
+        if (line ~ /\\$/) { sub(/\\$/, "", line); joined = joined line; next }
+        say("block", joined line); joined = ""; next
+      }
+      /^$/ { prose(); next }
+      { paragraph = paragraph " " $0 }
+      END { prose() }' "$OCT_SRCDIR/$page"
+  done
+}
+commands >"$work/commands"
+n=$(wc -l <"$work/commands")
+[ "$n" -gt 100 ]
+ok $? "the pages have commands ($n)"
+
+# --- flags: help NAME prints those of a command, or of a command of two words
+help() {
+  file="$work/help-$(echo "$1" | tr ' ' '-')"
+  # shellcheck disable=SC2086 # a name of two words
+  [ -f "$file" ] || "$octet" $1 --help >"$file" 2>/dev/null
+  cat "$file"
+}
+
+name_of() {
+  # shellcheck disable=SC2046
+  set -- $(printf '%s\n' "$1" | tr -d ',;:')
+  case ${2:-} in
+  model | trace) case ${3:-} in -* | "") echo "$2" ;; *) echo "$2 $3" ;; esac ;;
+  *) echo "${2:-}" ;;
+  esac
+}
+
+while read -r page kind line; do
+  name=$(name_of "$line")
+  case $name in help | version) continue ;; esac
+  if [ -z "$(help "$name")" ]; then
+    echo "$page: octet $name: no such command"
+    continue
+  fi
+  for flag in $(printf '%s\n' "$line" | sed "s/'[^']*'//g; s/\"[^\"]*\"//g" |
+    grep -oE '(^| )--[a-z][a-z0-9-]*' || :); do
+    help "$name" | grep -qE -- "$flag([=, ]|\$)" || echo "$page: octet $name has no $flag"
+  done
+done <"$work/commands" >"$work/wrong"
+is "$(sort -u "$work/wrong")" "" "each command exists, and has the flags that it is given"
+
+# --- files that are named
+for page in $pages; do
+  grep -oE '`(backends|cli|client|doc|engine|kernels|sim|tests|tools|traces)/[A-Za-z0-9_./*-]+`' \
+    "$OCT_SRCDIR/$page" | tr -d '`' | sort -u | while read -r file; do
+    # shellcheck disable=SC2086 # a pattern
+    for found in "$OCT_SRCDIR"/$file "$OCT_SRCDIR"/$file.c "$OCT_SRCDIR"/$file.ini \
+      "$OCT_SRCDIR"/$file-*.md; do
+      [ ! -e "$found" ] || continue 2
+    done
+    echo "$page: $file"
+  done
+done >"$work/missing"
+is "$(cat "$work/missing")" "" "each file that is named exists"
+
+# --- commands that run, each shortened
+if ! "$octet" --version | grep -q 'SimGrid: [0-9]'; then
+  skip "each command of a block runs" "SimGrid is not built in"
+  done_testing
+fi
+
+mkdir "$work/run" && cd "$work/run" || exit 99
+ln -s "$OCT_SRCDIR/sim" sim
+"$octet" trace gen azure-conv-2023 --requests 400 -o day.trace
+{
+  echo TIMESTAMP,ContextTokens,GeneratedTokens
+  awk 'BEGIN { for (i = 0; i < 300; i++)
+    printf "2023-11-16 18:%02d:%02d.0000000,%d,%d\n", i / 60, i % 60, 200 + i, 20 + i % 30 }'
+} >TRACE.csv
+cp TRACE.csv TRACE
+
+# What stands in the place of names, and what makes a run short. An empty line: not to be run here.
+shortened() {
+  line=$(printf '%s\n' "$1" | sed 's/--slo …/--slo ttft_p99=2s,tpot_p99=50ms/
+    s/--model …/--model llama-3.1-8b/; s/--node …/--node h200-hgx8/')
+  case $line in
+  *…* | *URL* | *DIR* | *FILE* | *mine.ini* | *--steps* | *bench.json*) ;;
+  "octet plan "*day.trace*)
+    echo "$line --max-gpus 2 --coarse-requests 20" | sed 's/--worst-window 5min/--worst-window 20s/'
+    ;;
+  "octet plan "*) echo "$line --max-gpus 2 --coarse-requests 20 --duration 1s --seeds 1" ;;
+  "octet replay "*--json*) echo "$line --limit 300 --warmup 1s" ;;
+  "octet replay "*) echo "$line --limit 30" ;;
+  "octet audit "* | "octet compare "*) echo "$line" ;;
+  esac
+}
+
+# Those of the case study run in its own test.
+"$OCT_SRCDIR/tools/case-study" --list >"$work/elsewhere"
+ran=0
+while read -r page kind line; do
+  [ "$kind" = block ] && ! grep -Fxq -- "$line" "$work/elsewhere" || continue
+  line=$(shortened "$line")
+  [ "$line" ] || continue
+  eval "set -- ${line#octet }"
+  ran=$((ran + 1))
+  "$octet" "$@" >"$work/stdout" 2>"$work/stderr" </dev/null || {
+    grep -q 'does not fit' "$work/stderr" || echo "$page: $line: $(head -n 1 "$work/stderr")"
+  } >>"$work/failed"
+done <"$work/commands"
+touch "$work/failed"
+is "$(cat "$work/failed")" "" "each command of a block runs, or says what does not fit ($ran)"
+[ "$ran" -ge 12 ]
+ok $? "... which are most of replay, plan, audit and compare"
+
+done_testing
