@@ -482,6 +482,10 @@ static const oct_backend_key cuda_keys[] = {
     {"fp8_inputs", "0 or 1: products of more than 64 tokens with fp8 weights round their inputs to "
                    "fp8 too, a scale for each token (default 0)"},
     {"overlap", "kernels begin while others end in steps of up to so many tokens (default 64)"},
+    {"expand",
+     "latent attention makes keys and values for a sequence of so many new tokens or more, "
+     "and works on latents for others; 0: for all (default 256)"},
+    {"expand_keys", "for so many positions at a time, rounded up to whole pages (default 8192)"},
     {"nvls", "0 or 1: NVLink multicast for collectives (default 0)"},
     {"devices", "of the world, 0 to 64: beyond the GPUs they are taken round by round (default: "
                 "the GPUs)"},
@@ -509,6 +513,8 @@ make_cuda(const key_list *keys, const char *inner, GError **error) {
       !take_u32(keys, "fixed_order", 1, &fixed_order, error) ||
       !take_u32(keys, "fp8_inputs", 1, &fp8_inputs, error) ||
       !take_u32(keys, "overlap", G_MAXUINT32, &o.overlap, error) ||
+      !take_u32(keys, "expand", G_MAXUINT32, &o.expand, error) ||
+      !take_u32(keys, "expand_keys", 1 << 20, &o.expand_keys, error) ||
       !take_u32(keys, "nvls", 1, &nvls, error) ||
       !take_u32(keys, "devices", OCT_CUDA_DEVICES_MAX, &o.devices, error) ||
       !take_i64(keys, "deadline_ns", 1, HOUR_NS, &o.deadline_ns, error) ||

@@ -491,7 +491,7 @@ oct_cmd_model(int argc, char **argv) {
       {"decode-context-parallel-size", 0, 0, G_OPTION_ARG_INT, &o.decode_context,
        "GPUs that share out a sequence's tokens", "N"},
       {"replicate-latent", 0, 0, G_OPTION_ARG_NONE, &o.replicate_latent,
-       "Router and low-rank projections whole on each GPU", NULL},
+       "Projections of experts' latents, and their router, whole on each GPU", NULL},
       {"replicate-shared-experts", 0, 0, G_OPTION_ARG_NONE, &o.replicate_shared,
        "Shared experts whole on each GPU", NULL},
       {"kv-cache-dtype", 0, 0, G_OPTION_ARG_STRING, &o.kv, "auto, bfloat16 or fp8", "TYPE"},

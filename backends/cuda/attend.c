@@ -219,17 +219,17 @@ project_queries(oct_cuda_forward *f, const oct_cuda_layer *l) {
   oct_cuda_forward_project(f, &l->q_b, NULL, f->room.low, f->room.qkv);
 }
 
-/* One product per head with a part of kv_b: queries by its key rows, read as columns, or latents by
- * its value rows. */
+/* One product per head with a part of kv_b, of the first m tokens: queries by its key rows, read as
+ * columns, or latents by its value rows. */
 static void
-multiply_heads(oct_cuda_forward *f, const oct_cuda_layer *l, gboolean absorb) {
+multiply_heads(oct_cuda_forward *f, const oct_cuda_layer *l, guint32 m, gboolean absorb) {
   const oct_attention_spec *a = l->attention;
   gsize q = a->qk_nope + a->qk_rope, latent = a->kv_lora + a->qk_rope, heads = l->heads, q_stride;
   const void *queries = latent_queries(f, l, &q_stride);
   oct_cuda_matmul call = {.weight = l->kv_b,
                           .x_type = f->type,
                           .y_type = f->type,
-                          .m = f->m,
+                          .m = m,
                           .batch = l->heads,
                           .w_batch = (gsize)(a->qk_nope + a->v_head) * a->kv_lora};
   if (absorb) {
@@ -280,16 +280,132 @@ store_latents(oct_cuda_forward *f, const oct_cuda_layer *l) {
   note(f, oct_cuda_mla_norm_and_store(&f->rank->queue, &store), "latents");
 }
 
-/* Over all the tokens that are on this rank. */
+/* Over the latents that are on this rank. */
 static void
-attend_here(oct_cuda_forward *f, const oct_cuda_layer *l) {
+attend_here(oct_cuda_forward *f, const oct_cuda_layer *l, const oct_cuda_batch *batch) {
   oct_cuda_mla call = latent_call(f, l);
-  call.batch = f->pass->batch;
+  call.batch = batch;
   call.n_decode = f->pass->n_decode;
   call.max_queries = f->pass->max_queries;
   call.max_context = f->pass->max_context;
   call.tables = f->pass->tables[l->group];
   note(f, oct_cuda_mla_attend(&f->rank->queue, &call), "latent attention");
+}
+
+/* ---- in the expanded form */
+
+static oct_cuda_mla_expanded
+expanded_call(const oct_cuda_forward *f, const oct_cuda_layer *l) {
+  const oct_attention_spec *a = l->attention;
+  return (oct_cuda_mla_expanded){.type = f->type,
+                                 .n_heads = l->heads,
+                                 .lora = a->kv_lora,
+                                 .nope = a->qk_nope,
+                                 .rope = a->qk_rope,
+                                 .value = a->v_head,
+                                 .scale = f->model->latent_scale,
+                                 .q_stride = l->q_b.rows == 0 ? l->input.rows : l->q_b.rows,
+                                 .out_stride = (gsize)l->heads * a->v_head};
+}
+
+/* By wgmma, or where latents would be worked on plainly as well. The order of sums would be another
+ * one by the length of a prompt's parts. */
+gboolean
+oct_cuda_forward_expands(const oct_cuda_forward *f) {
+  const oct_cuda_queue *queue = &f->rank->queue;
+  gboolean any = FALSE;
+  for (guint32 i = 0; i < f->model->spec->n_attention; i++)
+    any |= f->model->spec->attention[i].kind == OCT_ATTENTION_MLA;
+  for (guint32 i = 0; i < f->rank->n_layers && any; i++) {
+    const oct_cuda_layer *l = &f->model->layers[i];
+    oct_cuda_mla_expanded call = expanded_call(f, l);
+    if (l->attention->kind == OCT_ATTENTION_MLA && f->type == OCT_CUDA_BF16 &&
+        oct_cuda_mla_expanded_paths(queue, &call) == 1u << OCT_CUDA_ATTENTION_PLAIN)
+      return FALSE;
+  }
+  return any && f->rank->group->n_context == 1 && (queue->flags & OCT_CUDA_FIXED_ORDER) == 0 &&
+         f->rank->group->options->expand > 0;
+}
+
+/* Positions whose keys and values are made at a time: whole pages. */
+static guint32
+keys_at_a_time(const oct_cuda_forward *f) {
+  guint32 page = f->rank->group->config->block_size, keys = f->rank->group->options->expand_keys;
+  return MAX((keys + page - 1) / page, 1) * page;
+}
+
+oct_cuda_expanded_room
+oct_cuda_forward_expanded_room(const oct_cuda_forward *f, const oct_cuda_layer *l) {
+  const oct_attention_spec *a = l->attention;
+  gsize keys = MIN(keys_at_a_time(f), f->options.max_context);
+  gsize element = oct_cuda_type_bytes(f->type);
+  gboolean parts = f->options.max_context > keys_at_a_time(f);
+  if (a->kind != OCT_ATTENTION_MLA || !oct_cuda_forward_expands(f))
+    return (oct_cuda_expanded_room){0};
+  gsize latents = (keys * (a->kv_lora + a->qk_rope) * element + 255) / 256 * 256;
+  gsize state =
+      parts ? (gsize)f->options.max_tokens * l->heads * (2 + a->v_head) * sizeof(float) : 0;
+  return (oct_cuda_expanded_room){.kv = keys * l->heads * (a->qk_nope + a->v_head) * element,
+                                  .latents = latents,
+                                  .rest = latents + state};
+}
+
+/* Latents of n positions from `first` on, and keys and values of all heads from them. */
+static void
+expand(oct_cuda_forward *f, const oct_cuda_layer *l, const oct_cuda_prompt *prompt, guint32 first,
+       guint32 n) {
+  const oct_attention_spec *a = l->attention;
+  const oct_cuda_tables *tables = &f->pass->tables[l->group];
+  oct_cuda_kv kv = oct_cuda_memory_layer(f->options.memory, l);
+  const guint32 *pages = tables->pages + prompt->slot * tables->stride + first / kv.page_tokens;
+  note(f, oct_cuda_mla_gather(&f->rank->queue, &kv, pages, n, f->type, f->room.inner),
+       "latents of a prompt");
+  const oct_cuda_product product = {.weight = &l->kv_b,
+                                    .x = f->room.inner,
+                                    .x_stride = (gsize)a->kv_lora + a->qk_rope,
+                                    .y = f->room.both,
+                                    .y_stride = l->kv_b.rows,
+                                    .y_type = f->type};
+  oct_cuda_forward_multiply(f, &product, n);
+}
+
+/* Tokens of a prompt over all before them and themselves, by parts of `keys` positions that begin
+ * where none of the tokens is before. */
+static void
+attend_run(oct_cuda_forward *f, const oct_cuda_layer *l, const oct_cuda_prompt *run, guint32 keys) {
+  gsize q_stride;
+  void *queries = latent_queries(f, l, &q_stride);
+  oct_cuda_mla_expanded call = expanded_call(f, l);
+  guint32 seen = run->position + run->n_tokens;
+  call.m = run->n_tokens;
+  call.position = run->position;
+  call.q = at(f, queries, run->first * q_stride);
+  call.out = at(f, f->room.mixed, run->first * call.out_stride);
+  call.kv = f->room.both;
+  call.latents = f->room.inner;
+  if (seen > keys)
+    call.state =
+        (float *)(gpointer)((guint8 *)f->room.inner + oct_cuda_forward_expanded_room(f, l).latents);
+  for (guint32 first = 0; first < seen; first += keys) {
+    call.first_key = first;
+    call.n_keys = MIN(keys, seen - first);
+    call.begins = first == 0;
+    call.ends = first + call.n_keys == seen;
+    expand(f, l, run, first, call.n_keys);
+    note(f, oct_cuda_mla_attend_expanded(&f->rank->queue, &call), "attention of a prompt");
+  }
+}
+
+/* In the rooms of feed-forwards, which hold some thousands of keys at a time. */
+static void
+attend_expanded(oct_cuda_forward *f, const oct_cuda_layer *l, const oct_cuda_prompt *prompt) {
+  guint32 keys = keys_at_a_time(f);
+  for (guint32 done = 0, n = 0; done < prompt->n_tokens; done += n) {
+    guint32 position = prompt->position + done;
+    n = MIN(prompt->n_tokens - done, keys - position % keys);
+    const oct_cuda_prompt run = {prompt->first + done, n, position, prompt->slot};
+    attend_run(f, l, &run, keys);
+  }
 }
 
 /* Kimi K3: a sigmoid of a product of the layer's input scales what attention gives. */
@@ -306,13 +422,9 @@ gate_out(oct_cuda_forward *f, const oct_cuda_layer *l) {
   note(f, oct_cuda_sigmoid_gate(&f->rank->queue, &call), "an output gate");
 }
 
-void
-oct_cuda_forward_latent(oct_cuda_forward *f, const oct_cuda_layer *l) {
-  oct_cuda_forward_project(f, &l->input, l->input_bias, f->room.normed, f->room.latents);
-  if (l->q_b.rows > 0)
-    project_queries(f, l);
-  store_latents(f, l);
-  multiply_heads(f, l, TRUE);
+/* The batch's sequences that are not expanded: queries and latents meet in the latent's width. */
+static void
+attend_absorbed(oct_cuda_forward *f, const oct_cuda_layer *l, const oct_cuda_batch *batch) {
   const oct_attention_spec *a = l->attention;
   const shared_call shared = {.l = l,
                               .q = f->room.low,
@@ -320,11 +432,29 @@ oct_cuda_forward_latent(oct_cuda_forward *f, const oct_cuda_layer *l) {
                               .value_width = a->kv_lora,
                               .scale = f->model->latent_scale,
                               .out = f->room.gate};
+  multiply_heads(f, l, batch->n_tokens, TRUE);
   if (f->rank->group->n_context > 1)
     attend_shared(f, &shared);
   else
-    attend_here(f, l);
-  multiply_heads(f, l, FALSE);
+    attend_here(f, l, batch);
+  multiply_heads(f, l, batch->n_tokens, FALSE);
+}
+
+void
+oct_cuda_forward_latent(oct_cuda_forward *f, const oct_cuda_layer *l) {
+  oct_cuda_forward_project(f, &l->input, l->input_bias, f->room.normed, f->room.latents);
+  if (l->q_b.rows > 0)
+    project_queries(f, l);
+  store_latents(f, l);
+  oct_cuda_batch rest = *f->pass->batch;
+  if (f->pass->n_prompts > 0) {
+    rest.n_tokens = f->pass->prompts[0].first;
+    rest.n_seqs -= f->pass->n_prompts;
+  }
+  for (guint32 i = 0; i < f->pass->n_prompts; i++)
+    attend_expanded(f, l, &f->pass->prompts[i]);
+  if (rest.n_tokens > 0)
+    attend_absorbed(f, l, &rest);
   if (l->attention->output_gate)
     gate_out(f, l);
   project_out(f, l);

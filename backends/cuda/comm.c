@@ -416,6 +416,34 @@ oct_cuda_comm_gather(oct_cuda_comm *c, const float *x, guint32 n, guint32 width,
   return TRUE;
 }
 
+/* Where NCCL leaves the rows of all ranks. */
+static gboolean
+gather_rows(oct_cuda_comm *c, const oct_cuda_gather_parts *call, const void **sources) {
+  gsize bytes = (gsize)call->n * call->row_bytes;
+  for (guint32 i = 0; i < c->n; i++)
+    sources[i] = (const guint8 *)c->gathered + i * bytes;
+  return settle(
+      c, c->nccl->ncclAllGather(call->x, c->gathered, bytes, ncclInt8, c->comm, c->rank->compute),
+      "gathering");
+}
+
+gboolean
+oct_cuda_comm_gather_parts(oct_cuda_comm *c, const oct_cuda_gather_parts *call) {
+  const char *what = "gathered columns";
+  oct_cuda_queue *queue = &c->rank->queue;
+  const void *sources[OCT_CUDA_PEERS_MAX] = {call->x};
+  if (c->rank->group->shared_gpus && c->n > 1)
+    return begin_shared(c, call->x) &&
+           oct_cuda_note(c->rank, oct_cuda_gather_place(queue, c->ring->sources, c->n, call),
+                         what) &&
+           end_shared(c);
+  if (c->has_peers && oct_cuda_gather_can(&c->peers, call->n, call->row_bytes))
+    return oct_cuda_note(c->rank, oct_cuda_gather_columns(queue, &c->peers, call), what);
+  if (c->n > 1 && !gather_rows(c, call, sources))
+    return FALSE;
+  return oct_cuda_note(c->rank, oct_cuda_gather_place(queue, sources, c->n, call), what);
+}
+
 gboolean
 oct_cuda_comm_gather_runs(oct_cuda_comm *c, const void *x, gsize bytes, void *out) {
   oct_cuda_rank *r = c->rank;

@@ -10,6 +10,7 @@
 #define OCT_BACKENDS_CUDA_COMM_H
 
 #include "backends/cuda/rank.h"
+#include "kernels/cuda/gather.h"
 
 typedef struct oct_cuda_comm oct_cuda_comm;
 
@@ -56,6 +57,9 @@ gboolean oct_cuda_comm_sum(oct_cuda_comm *comm, const oct_cuda_sum *call);
 /* out[n, ranks * width] float32 from each rank's x[n, width]. */
 gboolean oct_cuda_comm_gather(oct_cuda_comm *comm, const float *x, guint32 n, guint32 width,
                               float *out);
+/* Columns of several arrays from every rank. Its rows of all ranks are at most as many bytes as
+ * gathered_elements floats. */
+gboolean oct_cuda_comm_gather_parts(oct_cuda_comm *comm, const oct_cuda_gather_parts *call);
 /* Use, in any circle. out: `bytes` of every rank, one after another. */
 gboolean oct_cuda_comm_gather_runs(oct_cuda_comm *comm, const void *x, gsize bytes, void *out);
 /* Of x[ranks, elements] of the activations' type, out[elements]: the sum over ranks of this rank's

@@ -31,10 +31,13 @@ typedef struct oct_cuda_options {
   gboolean fp8_inputs;  /* products of many tokens with fp8 weights round their inputs to fp8 */
   guint32 overlap;      /* in steps of up to so many tokens a kernel begins while the one before it
                            ends */
-  gboolean nvls;        /* NVLink multicast for NCCL, which is off otherwise */
-  guint32 devices;      /* of the world; 0 = the GPUs there are. Beyond them they are taken round
-                           by round: ranks that share a GPU, for tests of layouts */
-  gint64 deadline_ns;   /* of every wait for a device */
+  guint32 expand;      /* new tokens of a sequence from which latent attention makes keys and values
+                          of its context; 0: it works on the latents always, as with fixed_order */
+  guint32 expand_keys; /* of so many positions at a time, rounded up to whole pages */
+  gboolean nvls;       /* NVLink multicast for NCCL, which is off otherwise */
+  guint32 devices;     /* of the world; 0 = the GPUs there are. Beyond them they are taken round
+                          by round: ranks that share a GPU, for tests of layouts */
+  gint64 deadline_ns;  /* of every wait for a device */
   struct oct_cuda_launches *launches; /* counts of kernels (kernels/cuda/launch.h); NULL = none.
                                          Borrowed until the world is freed */
   oct_cuda_stamps *stamps;            /* NULL = none. Borrowed until the world is freed */
@@ -50,7 +53,8 @@ typedef struct oct_cuda_options {
 } oct_cuda_options;
 
 void oct_cuda_options_default(
-    oct_cuda_options *options); /* all the GPUs, seed 1, 30 s, overlap in steps of 64 tokens */
+    oct_cuda_options *options); /* all the GPUs, seed 1, 30 s, overlap in
+                                   steps of 64 tokens, expand 256, 8192 at a time */
 
 /* A new world; options NULL = default. NULL with *error: CONFIG names the option that is wrong,
  * DEVICE says why there is no GPU (no driver, none found, or Octet was built without CUDA). Opens

@@ -45,7 +45,8 @@ oct_cuda_forward_route(oct_cuda_forward *f, const oct_cuda_layer *l, const oct_c
                                    .y = f->room.router,
                                    .y_stride = l->router.rows,
                                    .y_type = OCT_CUDA_F32};
-  oct_cuda_forward_multiply(f, &router, in->n);
+  if (l->router.rows == l->ffn_spec->n_experts)
+    oct_cuda_forward_multiply(f, &router, in->n);
   const oct_cuda_route call = {
       .routing = oct_arithmetic_routing(f->model->spec, l->ffn_spec, l->score_bias),
       .n = in->n,

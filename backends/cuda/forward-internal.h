@@ -28,6 +28,7 @@ typedef struct oct_cuda_room {
   guint32 *experts, *starts, *pair_of, *row_of; /* [pairs], [experts + 1], [pairs], [pairs] */
   void *pair_y;                                 /* [pairs, what experts give] float32 */
   void *latent_sum;     /* [tokens, latent] of experts that work on a latent */
+  void *latent_rows;    /* [tokens]: oct_cuda_latent_row; NULL: nothing is exchanged */
   guint32 *own_experts; /* [tokens, top_k] where domains are joint, and experts work on latents */
   float *own_weights;   /* likewise */
   void *joint_x, *joint_y; /* [domains x tokens, hidden]; NULL unless domains are joint */
@@ -108,14 +109,22 @@ void oct_cuda_forward_make_beside(oct_cuda_forward *f, gsize shared_inner);
 void oct_cuda_forward_clear_beside(oct_cuda_forward *f);
 /* Which rows of all domains are padding: before the first experts of a pass. */
 void oct_cuda_forward_join(oct_cuda_forward *f);
+/* What expanded latents take of the rooms of feed-forwards, bytes: kv of room.both; the gathered
+ * latents, and behind them what parts of a context came to, of room.inner. */
+typedef struct oct_cuda_expanded_room {
+  gsize kv, latents, rest;
+} oct_cuda_expanded_room;
+oct_cuda_expanded_room oct_cuda_forward_expanded_room(const oct_cuda_forward *f,
+                                                      const oct_cuda_layer *l);
 /* Bytes of workspace that attention needs at most. */
 gsize oct_cuda_forward_attention_workspace(oct_cuda_forward *f);
 /* Feed-forward likewise. */
 void oct_cuda_forward_dense(oct_cuda_forward *f, const oct_cuda_ffn *ffn);
 void oct_cuda_forward_experts(oct_cuda_forward *f, const oct_cuda_layer *l);
 void oct_cuda_forward_latent_experts(oct_cuda_forward *f, const oct_cuda_layer *l);
-/* Their parts: choices of this domain's tokens, or those of all; and for n rows what this rank's
- * experts give, by the choices in room.experts and room.weights. */
+/* Their parts: choices of this domain's tokens, or those of all, by logits that are in room.router
+ * where ranks have made them together; and for n rows what this rank's experts give, by the choices
+ * in room.experts and room.weights. */
 typedef struct oct_cuda_rows {
   guint32 n;
   const void *x;

@@ -129,17 +129,29 @@ run_layer(oct_cuda_forward *f, const oct_cuda_layer *l, const void *next_norm) {
   add_and_norm(f, next_norm);
 }
 
+/* Of several ranks each has the rows of some ids, and zeros of others: the sum is the stream, whose
+ * first norm comes with it. */
 static void
 embed(oct_cuda_forward *f) {
+  gboolean alone = f->rank->group->n_tensor == 1;
+  const oct_cuda_matrix *table = &f->model->embedding;
   const oct_cuda_embed call = {.table_type = f->type,
-                               .type = OCT_CUDA_F32,
-                               .table = f->model->embedding.data,
-                               .rows = f->model->embedding.rows,
+                               .type = alone ? OCT_CUDA_F32 : f->type,
+                               .table = table->data,
+                               .rows = table->data != NULL ? table->rows : 0,
                                .width = f->model->spec->hidden,
                                .ids = f->pass->batch->ids,
                                .n = f->m,
-                               .out = f->room.residual};
-  (void)oct_cuda_note(f->rank, oct_cuda_embed_rows(&f->rank->queue, &call), "embeddings");
+                               .out = alone ? (void *)f->room.residual : f->room.y};
+  gsize bytes = (gsize)f->m * call.width * sizeof *f->room.residual;
+  (void)oct_cuda_note(f->rank,
+                      oct_cuda_embed_part(&f->rank->queue, &call, f->rank->tensor * table->rows),
+                      "embeddings");
+  if (alone)
+    return;
+  (void)oct_cuda_note(f->rank, cudaMemsetAsync(f->room.residual, 0, bytes, f->rank->compute),
+                      "embeddings");
+  add_and_norm(f, f->model->layers[0].attn_norm);
 }
 
 static void
@@ -189,7 +201,8 @@ oct_cuda_forward_run(oct_cuda_forward *f, const oct_cuda_pass *pass) {
     oct_cuda_forward_run_residuals(f);
     return;
   }
-  first_norm(f);
+  if (!f->rank->is_first || f->rank->group->n_tensor == 1)
+    first_norm(f);
   for (guint32 i = 0; i < f->rank->n_layers && !f->rank->failed; i++) {
     gboolean last = i + 1 == f->rank->n_layers;
     run_layer(f, &f->model->layers[i],
@@ -231,7 +244,8 @@ oct_cuda_forward_logits(oct_cuda_forward *f, const guint32 *rows, guint32 n) {
 
 /* The most of each kind of row over the rank's layers, in elements. */
 typedef struct widths {
-  gsize qkv, latents, low, gate, open, mixed, inner, pair_inner, pair_outer, experts, top_k, latent;
+  gsize latent_row, kv, rest, qkv, latents, low, gate, open, mixed, inner, pair_inner, pair_outer,
+      experts, top_k, latent;
 } widths;
 
 static void
@@ -265,10 +279,13 @@ measure(const oct_cuda_forward *f) {
   for (guint32 i = 0; i < f->rank->n_layers; i++) {
     const oct_cuda_layer *l = &f->model->layers[i];
     measure_attention(&w, l);
+    at_least(&w.kv, oct_cuda_forward_expanded_room(f, l).kv);
+    at_least(&w.rest, oct_cuda_forward_expanded_room(f, l).rest);
     at_least(&w.inner, MAX(l->dense.inner, l->shared.inner));
     at_least(&w.pair_inner, l->experts.inner);
     at_least(&w.pair_outer, l->experts.gate_up.columns);
     at_least(&w.latent, l->ffn_spec->latent);
+    at_least(&w.latent_row, oct_cuda_latent_row_of(l, f->type).bytes);
     at_least(&w.low, l->ffn_spec->latent);
     at_least(&w.experts, l->ffn_spec->n_experts);
     at_least(&w.top_k, l->ffn_spec->top_k);
@@ -288,6 +305,8 @@ make_expert_room(oct_cuda_forward *f, const widths *w) {
         element = oct_cuda_type_bytes(f->type), hidden = f->model->spec->hidden;
   if (w->latent > 0)
     r->latent_sum = take(f, f->options.max_tokens, w->latent, element);
+  if (w->latent_row > 0)
+    r->latent_rows = take(f, f->options.max_tokens, w->latent_row, 1);
   if (f->n_join > 1) {
     r->own_experts = take(f, f->options.max_tokens, w->top_k, sizeof *r->own_experts);
     r->own_weights = take(f, f->options.max_tokens, w->top_k, sizeof *r->own_weights);
@@ -358,8 +377,8 @@ make_room(oct_cuda_forward *f) {
   r->open = take(f, tokens, w.open, element);
   r->mixed = take(f, tokens, w.mixed, element);
   gsize inner = MAX(tokens * w.inner, tokens * f->n_join * w.top_k * w.pair_inner);
-  r->both = take(f, inner, 2, element);
-  r->inner = take(f, inner, 1, element);
+  r->both = take(f, MAX(2 * inner * element, w.kv), 1, 1);
+  r->inner = take(f, MAX(inner * element, w.rest), 1, 1);
   if (w.experts > 0)
     make_expert_room(f, &w);
   if (w.latent > 0)

@@ -7,6 +7,7 @@
 
 #include "backends/cuda/comm.h"
 #include "backends/cuda/memory.h"
+#include "backends/cuda/slots.h"
 
 typedef struct oct_cuda_forward oct_cuda_forward;
 
@@ -15,6 +16,9 @@ typedef struct oct_cuda_pass {
   const oct_cuda_batch *batch;
   guint32 n_decode; /* the first sequences, of one token each */
   guint32 max_queries, max_context;
+  /* The last sequences: those whose context latent attention expands. Not in a graph. */
+  const oct_cuda_prompt *prompts;
+  guint32 n_prompts;
   oct_cuda_tables tables[OCT_MODEL_GROUPS_MAX];
 } oct_cuda_pass;
 
@@ -48,7 +52,8 @@ typedef struct oct_cuda_snapshots {
 } oct_cuda_snapshots;
 oct_cuda_snapshots oct_cuda_forward_snapshots(const oct_cuda_forward *forward);
 
-/* Inspect. */
+/* Inspect. Whether latent attention may be asked to expand contexts, and gains by it. */
+gboolean oct_cuda_forward_expands(const oct_cuda_forward *forward);
 float *oct_cuda_forward_residual(const oct_cuda_forward *forward);    /* [max_tokens, hidden] */
 const void *oct_cuda_forward_normed(const oct_cuda_forward *forward); /* after the last norm */
 const float *oct_cuda_forward_logits_at(const oct_cuda_forward *forward, gsize *stride);

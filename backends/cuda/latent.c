@@ -1,9 +1,9 @@
 /* Experts that work on a latent (Kimi K3): down to it, the experts, the norm of their complete sum,
  * and back up, beside shared experts on the hidden state.
  *
- * A rank of a tensor group has rows of both projections. Its rows of the latent are put in their
- * place and the ranks' latents added up, each being zero where others have their rows; and its rows
- * of what comes back are added to its part of the layer's sum. */
+ * A rank of a tensor group has rows of both projections and of the router. Its columns of the
+ * latent and of the logits go to the other ranks in one exchange; and its rows of what comes back
+ * are added to its part of the layer's sum. Where every rank has all rows, the first adds them. */
 #include "backends/cuda/forward-internal.h"
 
 static void
@@ -94,7 +94,7 @@ await_shared(oct_cuda_forward *f) {
 
 /* ---------------------------------------------------------------- experts */
 
-/* The sum over the tensor group of x[m, latent], or its norm with a weight. */
+/* The sum over the tensor group of x[m, latent]: its norm where there is a weight. */
 static void
 add_up(oct_cuda_forward *f, const oct_cuda_layer *l, void *x, const void *weight) {
   const oct_cuda_sum sum = {.n = f->m,
@@ -106,23 +106,47 @@ add_up(oct_cuda_forward *f, const oct_cuda_layer *l, void *x, const void *weight
   (void)oct_cuda_comm_sum(f->options.comms[OCT_CUDA_CIRCLE_TENSOR], &sum);
 }
 
+/* The rank's columns of latents and of the router's logits; all of them to room.low and
+ * room.router. */
+static void
+exchange_rows(oct_cuda_forward *f, const oct_cuda_layer *l, oct_cuda_latent_row row) {
+  gsize element = oct_cuda_type_bytes(f->type);
+  guint8 *rows = f->room.latent_rows;
+  oct_cuda_product product = {.weight = &l->latent_down,
+                              .x = f->room.normed,
+                              .x_stride = l->latent_down.columns,
+                              .y = rows,
+                              .y_stride = row.bytes / element,
+                              .y_type = f->type};
+  oct_cuda_forward_multiply(f, &product, f->m);
+  product.weight = &l->router;
+  product.bias = l->router_bias;
+  product.y = rows + row.logits;
+  product.y_stride = row.bytes / sizeof(float);
+  product.y_type = OCT_CUDA_F32;
+  oct_cuda_forward_multiply(f, &product, f->m);
+  const oct_cuda_gather_parts all = {.n = f->m,
+                                     .row_bytes = row.bytes,
+                                     .x = rows,
+                                     .n_pieces = 2,
+                                     .pieces = {{.bytes = (guint32)(l->latent_down.rows * element),
+                                                 .out = f->room.low,
+                                                 .pitch = l->ffn_spec->latent * element},
+                                                {.at = row.logits,
+                                                 .bytes = l->router.rows * (guint32)sizeof(float),
+                                                 .out = f->room.router,
+                                                 .pitch = l->ffn_spec->n_experts * sizeof(float)}}};
+  (void)oct_cuda_comm_gather_parts(f->options.comms[OCT_CUDA_CIRCLE_TENSOR], &all);
+}
+
 /* room.low[m, latent], complete. */
 static void
 project_down(oct_cuda_forward *f, const oct_cuda_layer *l) {
-  guint32 latent = l->ffn_spec->latent;
-  gboolean shared_out = l->latent_down.rows < latent;
-  gsize bytes = (gsize)f->m * latent * oct_cuda_type_bytes(f->type);
-  if (shared_out)
-    note(f, cudaMemsetAsync(f->room.low, 0, bytes, f->rank->compute), "experts' latents");
-  const oct_cuda_product down = {.weight = &l->latent_down,
-                                 .x = f->room.normed,
-                                 .x_stride = l->latent_down.columns,
-                                 .y = at(f, f->room.low, l->latent_down_row),
-                                 .y_stride = latent,
-                                 .y_type = f->type};
-  oct_cuda_forward_multiply(f, &down, f->m);
-  if (shared_out)
-    add_up(f, l, f->room.low, NULL);
+  oct_cuda_latent_row row = oct_cuda_latent_row_of(l, f->type);
+  if (row.bytes > 0)
+    exchange_rows(f, l, row);
+  else
+    oct_cuda_forward_project(f, &l->latent_down, NULL, f->room.normed, f->room.low);
 }
 
 /* Every rank takes the latents and choices of all domains' tokens, and gives back each domain's
@@ -157,11 +181,13 @@ project_up(oct_cuda_forward *f, const oct_cuda_layer *l) {
                               .y = at(f, f->room.y, l->latent_up_row),
                               .y_stride = f->model->spec->hidden};
   oct_cuda_queue queue = f->rank->queue;
+  gboolean is_whole = l->latent_up.rows == f->model->spec->hidden;
   if (l->ffn_spec->shared_intermediate > 0) {
     await_shared(f);
     queue.flags &= ~(guint32)OCT_CUDA_OVERLAP;
   }
-  note(f, oct_cuda_multiply(&queue, f->rank->blas, &up), "experts");
+  if (!is_whole || f->rank->tensor == 0)
+    note(f, oct_cuda_multiply(&queue, f->rank->blas, &up), "experts");
 }
 
 void

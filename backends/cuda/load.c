@@ -351,14 +351,12 @@ count_experts(const loader *l, oct_cuda_layer *to) {
       to->first_expert = e;
 }
 
-/* Projections to what experts work on and back, of which a rank has rows. */
+/* Projections to what experts work on and back, of which a rank has rows, or all. */
 static void
 take_latent(const loader *l, oct_cuda_layer *to) {
-  const oct_weight *down = find(l, OCT_WEIGHT_LATENT_DOWN, to->index, 0),
-                   *up = find(l, OCT_WEIGHT_LATENT_UP, to->index, 0);
+  const oct_weight *up = find(l, OCT_WEIGHT_LATENT_UP, to->index, 0);
   to->latent_down = take(l, OCT_WEIGHT_LATENT_DOWN, to->index);
   to->latent_up = take(l, OCT_WEIGHT_LATENT_UP, to->index);
-  to->latent_down_row = (guint32)part_of(l, down).row;
   to->latent_up_row = (guint32)part_of(l, up).row;
   to->latent_norm = take_norm(l, OCT_WEIGHT_LATENT_NORM, to->index);
 }
@@ -423,29 +421,35 @@ take_layer(const loader *l, oct_cuda_layer *to) {
   to->dense = take_ffn(l, OCT_WEIGHT_GATE, to->index, 0, 1, l->m->spec->hidden);
 }
 
+/* This rank's part of the vocabulary. */
+static oct_cuda_matrix
+take_vocabulary(const loader *l, const oct_weight *w, gboolean keep) {
+  g_autoptr(GArray) fragments = g_array_new(FALSE, FALSE, sizeof(oct_cuda_fragment));
+  add_fragment(l, fragments, w, 0);
+  return build(l, l->m->head_rows, l->m->spec->hidden, 1, fragments, keep);
+}
+
 /* The embedding is on the first stage, the head on the last; tied ones are one tensor where both
- * are whole on a rank. */
+ * are on a rank. */
 static void
 take_ends(loader *l) {
   oct_cuda_model *m = l->m;
   const oct_model_spec *spec = m->spec;
+  guint32 n_tensor = l->place.parallel->tensor;
+  m->head_rows = (spec->vocab + n_tensor - 1) / n_tensor;
   if (l->r->is_first)
-    m->embedding = take_plain(l, OCT_WEIGHT_EMBEDDING, 0);
+    m->embedding = take_vocabulary(l, find(l, OCT_WEIGHT_EMBEDDING, 0, 0), FALSE);
   if (!l->r->is_last)
     return;
   m->final_norm = take_norm(l, OCT_WEIGHT_FINAL_NORM, 0);
   m->final_score = take_score(l, OCT_WEIGHT_FINAL_RES_NORM, 0);
-  guint32 n_tensor = l->place.parallel->tensor;
-  m->head_rows = (spec->vocab + n_tensor - 1) / n_tensor;
-  if (spec->tied_embeddings && n_tensor == 1 && l->r->is_first) {
+  if (spec->tied_embeddings && l->r->is_first) {
     m->head = m->embedding;
     return;
   }
   oct_weight w = *find(l, spec->tied_embeddings ? OCT_WEIGHT_EMBEDDING : OCT_WEIGHT_HEAD, 0, 0);
   w.kind = OCT_WEIGHT_HEAD;
-  g_autoptr(GArray) fragments = g_array_new(FALSE, FALSE, sizeof(oct_cuda_fragment));
-  add_fragment(l, fragments, &w, 0);
-  m->head = build(l, m->head_rows, spec->hidden, 1, fragments, TRUE);
+  m->head = take_vocabulary(l, &w, TRUE);
 }
 
 /* Cosines and sines of every position. */

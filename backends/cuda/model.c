@@ -34,6 +34,15 @@ oct_cuda_source_close(oct_cuda_source *s) {
   *s = (oct_cuda_source){0};
 }
 
+oct_cuda_latent_row
+oct_cuda_latent_row_of(const oct_cuda_layer *l, oct_cuda_type type) {
+  if (l->ffn_spec->kind != OCT_FFN_LATENT_MOE || l->latent_down.rows == l->ffn_spec->latent)
+    return (oct_cuda_latent_row){0};
+  guint32 logits = (guint32)(l->latent_down.rows * oct_cuda_type_bytes(type) + 15) / 16 * 16;
+  return (oct_cuda_latent_row){
+      .logits = logits, .bytes = logits + (guint32)(l->router.rows * sizeof(float) + 15) / 16 * 16};
+}
+
 static gboolean
 refuse(GError **error, const char *what) {
   g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG, "cuda: %s", what);
@@ -57,6 +66,8 @@ oct_cuda_model_supports(const oct_instance_config *c, GError **error) {
     return refuse(error, "expert parallelism over more than 8 KV domains is not done");
   if (p->tensor > OCT_CUDA_PEERS_MAX)
     return refuse(error, "more than 8 ranks in a tensor group are not done");
+  if (p->replicate_shared && p->tensor > 1)
+    return refuse(error, "whole shared experts on every rank of a tensor group are not done");
   if (!is_page_size(c->block_size)) {
     g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG,
                 "cuda: block size %u, must be 8, 16, 32, 64, 128 or 256", c->block_size);

@@ -1,9 +1,7 @@
 /* A rank's part of a model on its device: what tensors it holds, and which slice of the weight each
  * is. Private to backends/cuda.
  *
- * How tensors are split over the ranks of a tensor group: heads of attention, inner widths of
- * feed-forwards (or whole experts), rows of the output head and of projections to and from experts'
- * latents. Norms, routers, other low-rank projections and the embedding are on every rank.
+ * How tensors are split over the ranks of a tensor group is in partition.h.
  */
 #ifndef OCT_BACKENDS_CUDA_MODEL_H
 #define OCT_BACKENDS_CUDA_MODEL_H
@@ -62,8 +60,8 @@ typedef struct oct_cuda_layer {
   /* Feed-forward. */
   oct_cuda_ffn dense, shared, experts; /* experts: one matrix after another */
   oct_cuda_matrix router, shared_switch;
-  oct_cuda_matrix latent_down, latent_up; /* rows of both are this rank's */
-  guint32 latent_down_row, latent_up_row; /* where they begin */
+  oct_cuda_matrix latent_down, latent_up; /* rows of both, and of the router, are this rank's */
+  guint32 latent_up_row;                  /* where they begin */
   void *latent_norm;
   void *router_bias, *gate_up_bias, *down_bias;
   float *score_bias;
@@ -76,7 +74,7 @@ typedef struct oct_cuda_model {
   const oct_model_spec *spec;
   oct_cuda_layer *layers; /* [rank->n_layers] */
   oct_cuda_matrix embedding, head;
-  guint32 head_rows; /* of every rank: the vocabulary over the tensor group, rounded up */
+  guint32 head_rows; /* of both on every rank: the vocabulary over the tensor group, rounded up */
   void *final_norm;
   float *final_score;
   oct_rope rope;
@@ -86,6 +84,14 @@ typedef struct oct_cuda_model {
   float latent_scale, latent_eps;
   guint64 bytes; /* of weights */
 } oct_cuda_model;
+
+/* What the ranks of a tensor group exchange in front of experts that work on a latent: rows of this
+ * rank's columns of the latent, and of the router's logits in float32 from byte `logits` on. bytes
+ * 0: a rank has all columns of both. */
+typedef struct oct_cuda_latent_row {
+  guint32 logits, bytes;
+} oct_cuda_latent_row;
+oct_cuda_latent_row oct_cuda_latent_row_of(const oct_cuda_layer *layer, oct_cuda_type type);
 
 /* A model's files, shared by the ranks; or made-up weights. */
 typedef struct oct_cuda_source {

@@ -1,61 +1,7 @@
 #include "backends/cuda/partition.h"
 
 #include "engine/base/assert.h"
-
-/* What is divided over the ranks of a tensor group. */
-typedef enum split {
-  WHOLE,     /* nothing: every rank has it */
-  FIRST,     /* nothing: the first rank has it */
-  HEAD_ROWS, /* rows by attention head */
-  KV_ROWS,   /* rows by KV head */
-  HEAD_COLUMNS,
-  ROWS, /* rows in equal parts, */
-  COLUMNS,
-  LATENT_ROWS, /* ROWS with shard_latent, else WHOLE */
-  VOCABULARY,  /* rows in equal parts rounded up: the last has fewer */
-  EXPERT_ROWS, /* whole experts, or rows of each */
-  EXPERT_COLUMNS,
-  EXPERT_FIRST, /* whole experts, or the first rank has it */
-} split;
-
-/* Other kinds are WHOLE, which is 0. */
-static const guint8 splits[OCT_WEIGHT_KINDS] = {
-    [OCT_WEIGHT_HEAD] = VOCABULARY,
-    [OCT_WEIGHT_Q] = HEAD_ROWS,
-    [OCT_WEIGHT_Q_BIAS] = HEAD_ROWS,
-    [OCT_WEIGHT_Q_B] = HEAD_ROWS,
-    [OCT_WEIGHT_KV_B] = HEAD_ROWS,
-    [OCT_WEIGHT_ATTN_GATE] = HEAD_ROWS,
-    [OCT_WEIGHT_ATTN_GATE_B] = HEAD_ROWS,
-    [OCT_WEIGHT_Q_CONV] = HEAD_ROWS,
-    [OCT_WEIGHT_K_CONV] = HEAD_ROWS,
-    [OCT_WEIGHT_V_CONV] = HEAD_ROWS,
-    [OCT_WEIGHT_DECAY_B] = HEAD_ROWS,
-    [OCT_WEIGHT_BETA] = HEAD_ROWS,
-    [OCT_WEIGHT_A_LOG] = HEAD_ROWS,
-    [OCT_WEIGHT_DT_BIAS] = HEAD_ROWS,
-    [OCT_WEIGHT_SINKS] = HEAD_ROWS,
-    [OCT_WEIGHT_K] = KV_ROWS,
-    [OCT_WEIGHT_V] = KV_ROWS,
-    [OCT_WEIGHT_K_BIAS] = KV_ROWS,
-    [OCT_WEIGHT_V_BIAS] = KV_ROWS,
-    [OCT_WEIGHT_O] = HEAD_COLUMNS,
-    [OCT_WEIGHT_O_BIAS] = FIRST,
-    [OCT_WEIGHT_GATE] = ROWS,
-    [OCT_WEIGHT_UP] = ROWS,
-    [OCT_WEIGHT_SHARED_GATE] = ROWS,
-    [OCT_WEIGHT_SHARED_UP] = ROWS,
-    [OCT_WEIGHT_LATENT_DOWN] = LATENT_ROWS,
-    [OCT_WEIGHT_LATENT_UP] = ROWS,
-    [OCT_WEIGHT_DOWN] = COLUMNS,
-    [OCT_WEIGHT_SHARED_DOWN] = COLUMNS,
-    [OCT_WEIGHT_EXPERT_GATE] = EXPERT_ROWS,
-    [OCT_WEIGHT_EXPERT_UP] = EXPERT_ROWS,
-    [OCT_WEIGHT_EXPERT_GATE_BIAS] = EXPERT_ROWS,
-    [OCT_WEIGHT_EXPERT_UP_BIAS] = EXPERT_ROWS,
-    [OCT_WEIGHT_EXPERT_DOWN] = EXPERT_COLUMNS,
-    [OCT_WEIGHT_EXPERT_DOWN_BIAS] = EXPERT_FIRST,
-};
+#include "engine/model/split.h"
 
 oct_cuda_share
 oct_cuda_share_of(const oct_model_spec *spec, const oct_parallel *parallel, guint32 index) {
@@ -67,12 +13,10 @@ oct_cuda_share_of(const oct_model_spec *spec, const oct_parallel *parallel, guin
                           .tensor = index % parallel->tensor};
 }
 
-static split
-split_of(const oct_cuda_share *p, oct_weight_kind kind) {
-  split how = (split)splits[kind];
-  if (how == LATENT_ROWS)
-    how = p->parallel->shard_latent ? ROWS : WHOLE;
-  return how;
+/* Weights outside of layers have layer 0's experts, which nothing of them depends on. */
+static oct_split
+split_of(const oct_cuda_share *p, oct_weight_kind kind, guint32 layer) {
+  return oct_weight_split(kind, &p->spec->ffn[p->spec->layers[layer].ffn], p->parallel);
 }
 
 /* ---------------------------------------------------------------- ranges */
@@ -92,10 +36,8 @@ equal_part(guint64 n, guint64 units, guint32 rank, guint32 ranks) {
 }
 
 static guint64
-units_of(const oct_cuda_share *p, guint32 layer, split how) {
-  const oct_attention_spec *a = &p->spec->attention[p->spec->layers[layer].attention];
-  gboolean few = how == KV_ROWS && a->kind != OCT_ATTENTION_KDA && a->kind != OCT_ATTENTION_MLA;
-  return few ? a->n_kv_heads : a->n_heads;
+units_of(const oct_cuda_share *p, guint32 layer, oct_split how) {
+  return oct_split_units(how, &p->spec->attention[p->spec->layers[layer].attention]);
 }
 
 /* A stage's layers; of what is before and after them, the first and the last stage. */
@@ -126,59 +68,41 @@ vocabulary_part(const oct_cuda_share *p, guint64 rows) {
   return (range){first, MIN(each, rows - first)};
 }
 
-static oct_cuda_piece
-expert_part(const oct_cuda_share *p, split how, guint32 layer, guint32 expert, guint64 rows,
-            guint64 columns) {
-  oct_cuda_piece none = {0}, all = {0, rows, 0, columns};
-  guint32 ranks = p->parallel->tensor;
-  if (p->parallel->expert_parallel)
-    return has_expert(p, layer, expert) ? all : none;
-  if (how == EXPERT_FIRST)
-    return p->tensor == 0 ? all : none;
-  gboolean by_rows = how == EXPERT_ROWS;
-  guint64 n = by_rows ? rows : columns;
-  range r = equal_part(n, n, p->tensor, ranks);
-  return by_rows ? (oct_cuda_piece){r.first, r.n, 0, columns}
-                 : (oct_cuda_piece){0, rows, r.first, r.n};
-}
-
 oct_cuda_piece
 oct_cuda_piece_of(const oct_cuda_share *p, oct_weight_kind kind, guint32 layer, guint32 expert,
                   guint64 rows, guint64 columns) {
-  split how = split_of(p, kind);
+  oct_split how = split_of(p, kind, layer);
+  guint64 units = units_of(p, layer, how);
   guint32 rank = p->tensor, ranks = p->parallel->tensor;
   range r = {0, rows}, c = {0, columns};
   if (!is_here(p, kind, layer))
     return (oct_cuda_piece){0};
   switch (how) {
-  case WHOLE:
-    break;
-  case FIRST:
+  case OCT_SPLIT_FIRST:
     r.n = rank == 0 ? rows : 0;
     break;
-  case HEAD_ROWS:
-  case KV_ROWS:
+  case OCT_SPLIT_HEAD_ROWS:
+  case OCT_SPLIT_KV_ROWS:
     /* The decay's vector is padded to more than the heads. */
-    r = equal_part(kind == OCT_WEIGHT_A_LOG ? units_of(p, layer, how) : rows,
-                   units_of(p, layer, how), rank, ranks);
+    r = equal_part(kind == OCT_WEIGHT_A_LOG ? units : rows, units, rank, ranks);
     break;
-  case HEAD_COLUMNS:
-    c = equal_part(columns, units_of(p, layer, how), rank, ranks);
+  case OCT_SPLIT_HEAD_COLUMNS:
+    c = equal_part(columns, units, rank, ranks);
     break;
-  case ROWS:
-  case LATENT_ROWS:
+  case OCT_SPLIT_ROWS:
     r = equal_part(rows, rows, rank, ranks);
     break;
-  case COLUMNS:
+  case OCT_SPLIT_COLUMNS:
     c = equal_part(columns, columns, rank, ranks);
     break;
-  case VOCABULARY:
+  case OCT_SPLIT_VOCABULARY:
     r = vocabulary_part(p, rows);
     break;
-  case EXPERT_ROWS:
-  case EXPERT_COLUMNS:
-  case EXPERT_FIRST:
-    return expert_part(p, how, layer, expert, rows, columns);
+  case OCT_SPLIT_EXPERTS:
+    r.n = has_expert(p, layer, expert) ? rows : 0;
+    break;
+  case OCT_SPLIT_WHOLE:
+    break;
   }
   return r.n > 0 ? (oct_cuda_piece){r.first, r.n, c.first, c.n} : (oct_cuda_piece){0};
 }
@@ -186,12 +110,12 @@ oct_cuda_piece_of(const oct_cuda_share *p, oct_weight_kind kind, guint32 layer, 
 guint32
 oct_cuda_piece_copies(const oct_cuda_share *p, oct_weight_kind kind, guint32 layer) {
   guint32 tensor = p->parallel->tensor, data = p->parallel->data;
-  split how = split_of(p, kind);
-  if (how == WHOLE)
+  oct_split how = split_of(p, kind, layer);
+  if (how == OCT_SPLIT_WHOLE)
     return tensor * data;
-  if (how >= EXPERT_ROWS)
-    return p->parallel->expert_parallel ? 1 : data;
-  if (how != HEAD_ROWS && how != KV_ROWS)
+  if (how == OCT_SPLIT_EXPERTS)
+    return 1;
+  if (how != OCT_SPLIT_HEAD_ROWS && how != OCT_SPLIT_KV_ROWS)
     return data;
   guint64 units = units_of(p, layer, how);
   return data * (guint32)(units < tensor ? tensor / units : 1);

@@ -1,12 +1,12 @@
 /* Which part of each weight a rank holds, and the bytes of its file that it has to read for it.
  * Plain C, built and tested without a GPU. Private to backends/cuda.
  *
- * Over the ranks of a tensor group: heads of attention (a KV head on several ranks where there are
- * fewer than ranks), inner widths of feed-forwards, rows of the output head and of the projection
- * out of experts' latent. Whole experts go over all ranks of a stage, those of other KV domains
- * included. Everything else (norms, routers, low-rank projections, the embedding) is on every rank
- * of its stage, so that no rank waits for it. A bias that goes into a sum over ranks is on the
- * first only.
+ * What is split and how says engine/model/split.h: heads of attention (a KV head on several ranks
+ * where there are fewer than ranks), inner widths of feed-forwards, the vocabulary, projections to
+ * and from experts' latents with the router beside them. Whole experts go over all ranks of a
+ * stage, those of other KV domains included. Everything else (norms, other routers, low-rank
+ * projections) is on every rank of its stage, so that no rank waits for it. A bias that goes into a
+ * sum over ranks is on the first only.
  */
 #ifndef OCT_BACKENDS_CUDA_PARTITION_H
 #define OCT_BACKENDS_CUDA_PARTITION_H

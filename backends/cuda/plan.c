@@ -60,6 +60,7 @@ oct_cuda_plan_new(const oct_instance_config *config) {
     p->domains[d].changes = g_array_new(FALSE, FALSE, sizeof(oct_glue_change));
     p->domains[d].experts = g_array_new(FALSE, FALSE, sizeof(oct_glue_change));
     p->domains[d].openings = g_array_new(FALSE, FALSE, sizeof(oct_cuda_opening));
+    p->domains[d].prompts = g_array_new(FALSE, FALSE, sizeof(oct_cuda_prompt));
   }
   return p;
 }
@@ -72,6 +73,7 @@ oct_cuda_plan_free(oct_cuda_plan *p) {
     g_array_unref(p->domains[d].changes);
     g_array_unref(p->domains[d].experts);
     g_array_unref(p->domains[d].openings);
+    g_array_unref(p->domains[d].prompts);
     g_free(p->domains[d].head);
     g_free(p->domains[d].tail);
   }
@@ -219,6 +221,13 @@ count_rows(oct_cuda_part *part, const oct_slice *s) {
   part->n_extra = s->sample == OCT_SAMPLE_ALL && !part->verify ? part->n_tokens - 1 : 0;
 }
 
+/* Where latent attention stops working on the latents of a part's context. */
+static gboolean
+is_expanded(const oct_cuda_part *part, const oct_cuda_padding *padding) {
+  return padding->expand > 0 && part->n_tokens > 1 && part->n_tokens >= padding->expand &&
+         part->position != OCT_NO_INDEX;
+}
+
 /* Position and checks of a slice, and its share of the domain's sizes. */
 static gboolean
 resolve_part(oct_cuda_plan *p, oct_cuda_slots_state *slots, guint32 i, oct_fault *fault) {
@@ -357,13 +366,28 @@ pad_mixed(oct_cuda_domain_plan *d, const oct_cuda_padding *padding) {
 }
 
 static void
-choose_shape(oct_cuda_domain_plan *d, const oct_cuda_padding *padding) {
+choose_shape(oct_cuda_domain_plan *d, const oct_cuda_padding *padding, gboolean expands) {
   d->padded = (oct_cuda_shape){0};
+  if (expands)
+    return;
   guint32 n = d->plain ? oct_cuda_graph_size(d->n_seqs, padding->decodes) : 0;
   if (n > 0)
     d->padded = (oct_cuda_shape){n, n, n, n};
   else if (!d->plain)
     pad_mixed(d, padding);
+}
+
+/* Which of the batch's three runs a part is in: one token, several, several whose context is
+ * expanded. */
+static guint
+round_of(const oct_cuda_part *part, const oct_cuda_padding *padding) {
+  return part->n_tokens == 1 ? 0 : is_expanded(part, padding) ? 2 : 1;
+}
+
+static void
+note_prompt(oct_cuda_domain_plan *d, const oct_cuda_part *part, guint32 first) {
+  const oct_cuda_prompt prompt = {first, part->n_tokens, part->position, part->slot};
+  g_array_append_val(d->prompts, prompt);
 }
 
 /* Sequences of no tokens, up to where the others begin. */
@@ -373,12 +397,20 @@ write_gap(writer *w, guint32 upto) {
     w->seqs[w->n_seqs] = (oct_cuda_seq){.first = w->n_tokens};
 }
 
+static gboolean
+expands(const oct_cuda_plan *p, guint32 domain, const oct_cuda_padding *padding) {
+  for (guint32 i = 0; i < p->n_parts; i++)
+    if (oct_step_slices(p->step)[i].domain == domain && round_of(&p->parts[i], padding) == 2)
+      return TRUE;
+  return FALSE;
+}
+
 static void
 write_head(oct_cuda_plan *p, const oct_cuda_slots_state *slots, guint32 domain,
            const oct_cuda_padding *padding) {
   oct_cuda_domain_plan *d = &p->domains[domain];
   d->plain = d->n_decode == d->n_seqs && d->n_accepting == d->n_seqs && d->n_rows == d->n_seqs;
-  choose_shape(d, padding);
+  choose_shape(d, padding, expands(p, domain, padding));
   guint32 seqs = MAX(d->padded.n_seqs, d->n_seqs), rows = MAX(d->padded.n_rows, d->n_rows);
   d->layout = oct_cuda_layout_of(seqs, rows, MAX(d->padded.n_tokens, d->n_tokens));
   guint8 *head = grow(&d->head, &d->head_room, d->layout.bytes);
@@ -395,11 +427,14 @@ write_head(oct_cuda_plan *p, const oct_cuda_slots_state *slots, guint32 domain,
               .n_scored = d->n_sampled};
   w.seq_rows[0] = 0;
   /* Sequences of one token first, as attention wants them. */
-  for (guint round = 0; round < 2; round++) {
-    for (guint32 i = 0; i < p->n_parts; i++)
-      if (oct_step_slices(p->step)[i].domain == domain &&
-          (p->parts[i].n_tokens == 1) == (round == 0))
-        write_part(&w, &p->parts[i]);
+  for (guint round = 0; round < 3; round++) {
+    for (guint32 i = 0; i < p->n_parts; i++) {
+      if (oct_step_slices(p->step)[i].domain != domain || round_of(&p->parts[i], padding) != round)
+        continue;
+      if (round == 2)
+        note_prompt(d, &p->parts[i], w.n_tokens);
+      write_part(&w, &p->parts[i]);
+    }
     if (round == 0 && d->n_seqs > d->n_decode)
       write_gap(&w, d->padded.n_decode);
   }
@@ -419,6 +454,7 @@ oct_cuda_plan_make(oct_cuda_plan *p, oct_cuda_slots_state *slots, const oct_step
     g_array_set_size(d->changes, 0);
     g_array_set_size(d->experts, 0);
     g_array_set_size(d->openings, 0);
+    g_array_set_size(d->prompts, 0);
   }
   p->feeds_on = 0;
   if (!oct_cuda_slots_apply(slots, step, fault))

@@ -37,6 +37,8 @@ typedef struct oct_cuda_padding {
   guint32 decodes;      /* most of a step; 0: nothing is padded */
   guint32 tokens, rows; /* most of another step; tokens 0: others are not padded */
   guint32 seqs;
+  guint32 expand; /* new tokens of a sequence from which latent attention expands its context, in
+                     a step that is not padded; 0: never */
 } oct_cuda_padding;
 
 /* What a slot is opened with, beside its place in tables. */
@@ -65,7 +67,8 @@ typedef struct oct_cuda_domain_plan {
   guint32 n_seqs, n_decode, n_tokens, n_ids, max_queries, max_context;
   guint32 n_accepting, n_sampled, n_rows; /* ends of the three runs of rows */
   guint32 most_logprobs, n_masks, n_pooled;
-  gboolean plain; /* row i is of token i: nothing has to be gathered */
+  gboolean plain;  /* row i is of token i: nothing has to be gathered */
+  GArray *prompts; /* oct_cuda_prompt, of sequences whose context is expanded: the batch's last */
   oct_cuda_shape padded;
   oct_cuda_layout layout;
   guint8

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "backends/cuda/numa.h"
+#include "backends/cuda/pinned.h"
 #include "engine/base/assert.h"
 
 #define NS_PER_S 1000000000
@@ -35,10 +36,38 @@ oct_cuda_note(oct_cuda_rank *r, int result, const char *what) {
 
 /* ---------------------------------------------------------------- memory */
 
+typedef struct large_block {
+  void *at;
+  gsize bytes;
+} large_block;
+
+/* NULL: it has to come from the driver. */
+static void *
+allocate_large(oct_cuda_rank *r, guint64 bytes) {
+  large_block block = {bytes >= OCT_PINNED_LARGE ? oct_pinned_new(bytes) : NULL, bytes};
+  if (block.at != NULL)
+    g_array_append_val(r->large, block);
+  return block.at;
+}
+
+static void
+release_large(oct_cuda_rank *r, const void *block) {
+  for (guint i = 0; i < r->large->len; i++) {
+    large_block it = g_array_index(r->large, large_block, i);
+    if (it.at != block)
+      continue;
+    oct_pinned_free(it.at, it.bytes);
+    g_array_remove_index_fast(r->large, i);
+    return;
+  }
+}
+
 static void *
 allocate(oct_cuda_rank *r, guint64 bytes, gboolean pinned, gboolean zeroed, const char *what) {
   void *block = NULL;
   gsize size = (gsize)MAX(bytes, 256);
+  if (pinned && (block = allocate_large(r, bytes)) != NULL)
+    return block;
   cudaError_t result =
       pinned ? cudaHostAlloc(&block, size, cudaHostAllocPortable) : cudaMalloc(&block, size);
   if (result != cudaSuccess) {
@@ -83,6 +112,8 @@ oct_cuda_release(oct_cuda_rank *r, void *block) {
     (void)cudaFree(block);
   else if (g_ptr_array_remove_fast(r->pinned, block))
     (void)cudaFreeHost(block);
+  else
+    release_large(r, block);
 }
 
 /* ---------------------------------------------------------------- waiting */
@@ -169,6 +200,7 @@ place(oct_cuda_rank *r, oct_cuda_group *group, guint32 index) {
                      &r->n_layers);
   r->blocks = g_ptr_array_new();
   r->pinned = g_ptr_array_new();
+  r->large = g_array_new(FALSE, FALSE, sizeof(large_block));
 }
 
 static void
@@ -255,11 +287,15 @@ oct_cuda_rank_close(oct_cuda_rank *r) {
     (void)cudaFree(r->blocks->pdata[i]);
   for (guint i = 0; idle && i < r->pinned->len; i++)
     (void)cudaFreeHost(r->pinned->pdata[i]);
+  for (guint i = 0; idle && i < r->large->len; i++)
+    oct_pinned_free(g_array_index(r->large, large_block, i).at,
+                    g_array_index(r->large, large_block, i).bytes);
   for (gsize i = 0; idle && i < G_N_ELEMENTS(streams); i++)
     if (streams[i] != NULL)
       (void)cudaStreamDestroy(streams[i]);
   (void)cudaGetLastError();
   g_ptr_array_unref(r->blocks);
   g_ptr_array_unref(r->pinned);
+  g_array_unref(r->large);
   r->group = NULL;
 }

@@ -28,6 +28,7 @@ typedef struct oct_cuda_rank {
   guint64 used;        /* bytes of device memory that were asked for */
   guint64 free_before; /* bytes that the driver had free before */
   GPtrArray *blocks, *pinned;
+  GArray *large; /* large blocks of pinned memory */
 } oct_cuda_rank;
 
 /* Life cycle. On the thread that will work for it, which stays with its device. FALSE: noted. */

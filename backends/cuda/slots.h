@@ -14,6 +14,11 @@ typedef struct oct_cuda_table {
   guint32 n, room, first_live;
 } oct_cuda_table;
 
+/* Tokens [first, first + n_tokens) of a batch: the sequence of `slot` from `position` on. */
+typedef struct oct_cuda_prompt {
+  guint32 first, n_tokens, position, slot;
+} oct_cuda_prompt;
+
 typedef struct oct_cuda_slot {
   gboolean open, has_token, penalties;
   guint16 domain;

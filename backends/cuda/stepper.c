@@ -75,11 +75,23 @@ make_buffers(oct_cuda_stepper *s) {
   s->logits_ready = oct_cuda_event_new(&s->rank);
 }
 
+/* Floats of the largest array that the ranks of a tensor group gather: logits, or what goes to
+ * experts that work on a latent. */
+static gsize
+gathered_of(const oct_cuda_stepper *s) {
+  gsize floats = s->rank.is_last ? (gsize)s->logit_rows * s->model.head_rows : 0;
+  for (guint32 i = 0; i < s->rank.n_layers; i++) {
+    oct_cuda_latent_row row =
+        oct_cuda_latent_row_of(&s->model.layers[i], oct_cuda_rank_type(&s->rank));
+    floats = MAX(floats, (gsize)s->max_tokens * row.bytes / sizeof(float));
+  }
+  return floats * s->rank.group->n_tensor;
+}
+
 static gboolean
 make_forward(oct_cuda_stepper *s) {
   guint32 hidden = s->model.spec->hidden;
-  gsize gathered =
-      s->rank.is_last ? (gsize)s->logit_rows * s->model.head_rows * s->rank.group->n_tensor : 0;
+  gsize gathered = gathered_of(s);
   for (guint i = 0; i < OCT_CUDA_CIRCLES; i++) {
     gboolean tensor = i == OCT_CUDA_CIRCLE_TENSOR;
     if (s->options.circles[i] == NULL)
@@ -181,6 +193,8 @@ oct_cuda_stepper_open(oct_cuda_stepper *s) {
                            .tokens = MIN(s->max_tokens, OCT_CUDA_GRAPH_TOKENS),
                            .rows = s->logit_rows,
                            .seqs = c->max_slots};
+  if (oct_cuda_forward_expands(s->forward))
+    s->padding.expand = s->rank.group->options->expand;
   if (!oct_cuda_stepper_warm_graphs(s) ||
       !oct_cuda_drain(&s->rank, s->rank.compute, "the first graphs"))
     return FALSE;
@@ -396,6 +410,8 @@ set_batch(oct_cuda_stepper *s, const oct_cuda_domain_plan *d, oct_cuda_inputs *i
   if (padded)
     s->pass.max_queries = shape->n_decode == shape->n_seqs ? 1 : shape->n_tokens;
   s->pass.max_context = d->max_context;
+  s->pass.prompts = (const oct_cuda_prompt *)(gconstpointer)d->prompts->data;
+  s->pass.n_prompts = d->prompts->len;
 }
 
 /* Experts take as many rows from every domain: the most that one has. What a domain has less is

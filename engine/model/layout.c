@@ -137,6 +137,13 @@ check_ffn(const oct_model_spec *spec, const oct_ffn_spec *f, const oct_parallel 
       !check_width("shared expert", f->shared_intermediate, spec->types.shared_expert, p->tensor,
                    error))
     return FALSE;
+  if (f->kind == OCT_FFN_LATENT_MOE && p->shard_latent &&
+      (f->latent % p->tensor != 0 || f->n_experts % p->tensor != 0 ||
+       spec->hidden % p->tensor != 0))
+    return refuse(error,
+                  "tensor parallel size %u does not divide the latent of %u, the router of %u "
+                  "experts and the hidden width %u, unless the latent is replicated",
+                  p->tensor, f->latent, f->n_experts, spec->hidden);
   if (!p->expert_parallel)
     return check_width("expert", f->moe_intermediate, spec->types.expert, p->tensor, error);
   guint64 ranks = (guint64)p->tensor * p->data;
@@ -148,14 +155,11 @@ check_ffn(const oct_model_spec *spec, const oct_ffn_spec *f, const oct_parallel 
   return TRUE;
 }
 
-/* Low-rank projections, or a router: what shard_latent splits. */
+/* What shard_latent splits: projections of experts' latents, and the router beside them. */
 static gboolean
 has_latent(const oct_model_spec *spec) {
-  for (guint i = 0; i < spec->n_attention; i++)
-    if (spec->attention[i].kind == OCT_ATTENTION_MLA)
-      return TRUE;
   for (guint i = 0; i < spec->n_ffn; i++)
-    if (spec->ffn[i].kind != OCT_FFN_DENSE)
+    if (spec->ffn[i].kind == OCT_FFN_LATENT_MOE)
       return TRUE;
   return FALSE;
 }
@@ -182,7 +186,7 @@ oct_parallel_check(const oct_model_spec *spec, const oct_parallel *parallel, GEr
   if (parallel->replicate_shared && !has_shared)
     return refuse(error, "replicated shared experts: %s has no shared experts", spec->name);
   if (!parallel->shard_latent && !has_latent(spec))
-    return refuse(error, "replicated latent: %s has no latent and no router", spec->name);
+    return refuse(error, "replicated latent: %s has no experts that work on a latent", spec->name);
   return TRUE;
 }
 

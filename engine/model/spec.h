@@ -202,7 +202,8 @@ typedef struct oct_parallel {
   guint32 decode_context; /* DCP: ranks of one TP group that share a sequence's KV by token */
   gboolean
       expert_parallel; /* EP: experts whole, over tensor x data ranks; else expert width over TP */
-  gboolean shard_latent; /* latent, router and q_a/kv_a projections sharded too (else replicated) */
+  gboolean shard_latent; /* projections of experts' latents, and their router, sharded too (else
+                            replicated); split.h has what else is */
   gboolean replicate_shared; /* shared experts whole on every rank (SGLang's SP-MoE) */
   guint32 stage_layers[OCT_PARALLEL_STAGES_MAX]; /* layers per stage; all 0 = even split, early
                                                     stages take the remainder */

@@ -1,4 +1,4 @@
-/* The list of a model's weight tensors, with class, type, shape and how each is split over ranks.
+/* The list of a model's weight tensors, with class, type and shape.
  *
  * Every figure about weights (totals, per layer, per rank, per expert, active) is a sum over this
  * one list, so that they cannot disagree. Shapes follow the published checkpoints: [rows, columns]
@@ -7,8 +7,7 @@
 #ifndef OCT_MODEL_TENSORS_H
 #define OCT_MODEL_TENSORS_H
 
-#include "engine/model/kinds.h"
-#include "engine/model/spec.h"
+#include "engine/model/split.h"
 
 /* Most tensors of one layer. A tensor with a count stands for that many equal ones (experts). */
 #define OCT_TENSORS_MAX 64
@@ -26,35 +25,20 @@ typedef enum oct_tensor_class {
   OCT_TENSOR_CLASSES
 } oct_tensor_class;
 
-/* Which dimension is split. */
-typedef enum oct_split_axis {
-  OCT_SPLIT_NONE,
-  OCT_SPLIT_ROWS,
-  OCT_SPLIT_COLUMNS,
-} oct_split_axis;
-
-/* When it is split. */
-typedef enum oct_split_rule {
-  OCT_SPLIT_TENSOR, /* over the ranks of TP */
-  OCT_SPLIT_LATENT, /* over TP with shard_latent, else whole on every rank */
-  OCT_SPLIT_SHARED, /* over TP unless replicate_shared */
-  OCT_SPLIT_EXPERT, /* by expert under EP, else over TP */
-} oct_split_rule;
-
 typedef struct oct_tensor {
   oct_weight_kind kind;
   oct_tensor_class class;
   oct_dtype type;
   guint64 rows, columns, count;
-  oct_split_axis axis;
-  oct_split_rule rule;
-  guint64
-      units; /* pieces that the split dimension cannot be cut finer than (heads); else its size */
+  const oct_attention_spec *attention; /* of the layer, borrowed; NULL: outside of layers */
+  const oct_ffn_spec *ffn;
 } oct_tensor;
 
-/* A list under construction. */
+/* A list. */
 typedef struct oct_tensor_list {
   guint n;
+  const oct_attention_spec *attention; /* of the layer, borrowed; NULL: of no layer */
+  const oct_ffn_spec *ffn;
   oct_tensor tensors[OCT_TENSORS_MAX];
 } oct_tensor_list;
 

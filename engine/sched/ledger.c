@@ -143,6 +143,19 @@ plan_experts(oct_ledger *l, GError **error) {
   return TRUE;
 }
 
+/* Experts of one layer that a step may have to bring along beside those in slots: as many as it can
+ * choose, once for all layers. */
+static guint32
+scratch_experts(const oct_ledger *l) {
+  const oct_ledger_config *c = &l->config;
+  guint64 tokens = MAX(c->max_num_batched_tokens, c->max_num_seqs), top_k = 0;
+  if (c->parallel.expert_parallel)
+    tokens *= c->parallel.data;
+  for (guint32 i = 0; i < c->spec->n_ffn; i++)
+    top_k = MAX(top_k, c->spec->ffn[i].top_k);
+  return (guint32)MIN(tokens * top_k, l->rank_experts);
+}
+
 static void
 fix_terms(oct_ledger *l, guint32 stage) {
   const oct_ledger_config *c = &l->config;
@@ -152,8 +165,10 @@ fix_terms(oct_ledger *l, guint32 stage) {
   oct_model_rank_weights(c->spec, &c->parallel, stage, &w);
   if (l->plan.n_expert_slots > 0) {
     guint64 slot_bytes;
-    (void)stage_experts(c, stage, &slot_bytes);
+    guint32 n_layers = stage_experts(c, stage, &slot_bytes);
     w.experts.bytes = l->plan.n_expert_slots * slot_bytes;
+    if (n_layers > 0)
+      w.experts.bytes += scratch_experts(l) * (slot_bytes / n_layers);
   }
   const guint64 terms[] = {
       w.attention.bytes,
@@ -497,8 +512,9 @@ format_terms(const oct_ledger *l, GString *out) {
     g_autofree char *name = g_strconcat(kind, oct_ledger_term_name((oct_ledger_term)t), NULL);
     g_string_append_printf(out, "  %-26s %9.3f", name, gb(s->terms[t]));
     if (t == OCT_LEDGER_EXPERTS && l->plan.n_expert_slots > 0)
-      g_string_append_printf(out, "  %u of %u experts in each layer", l->plan.n_expert_slots,
-                             l->rank_experts);
+      g_string_append_printf(out,
+                             "  %u of %u experts in each layer, and room for %u that steps bring",
+                             l->plan.n_expert_slots, l->rank_experts, scratch_experts(l));
     g_string_append_c(out, '\n');
   }
 }

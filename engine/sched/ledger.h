@@ -64,7 +64,8 @@ void oct_ledger_config_default(oct_ledger_config *config);
 typedef enum oct_ledger_term {
   OCT_LEDGER_ATTENTION, /* weights, by class of oct_weights */
   OCT_LEDGER_DENSE_FFN,
-  OCT_LEDGER_EXPERTS, /* all of the rank's, or its expert slots */
+  OCT_LEDGER_EXPERTS, /* all of the rank's; or its expert slots, and room for those of one layer
+                         that a step brings */
   OCT_LEDGER_SHARED_EXPERTS,
   OCT_LEDGER_ROUTER,
   OCT_LEDGER_LATENT,

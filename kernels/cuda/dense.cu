@@ -1,5 +1,6 @@
 /* Embeddings, gated activations, sums, copies of rows, conversions: one pass over memory each. */
 #include "kernels/cuda/common.cuh"
+#include "kernels/cuda/gather.h"
 
 /* Elements [N at, …) of a row are thread `at`'s: a grid of rows by runs of the row. */
 #define OCT_ROW_THREADS 128
@@ -13,11 +14,11 @@ row_grid(uint32_t rows, uint32_t width, uint32_t step) {
 
 template <typename W, typename T, int N>
 static __global__ void
-take_rows(const W *table, size_t stride, uint32_t rows, uint32_t width, const uint32_t *ids, T *out,
-          size_t out_stride) {
+take_rows(const W *table, size_t stride, uint32_t first, uint32_t rows, uint32_t width,
+          const uint32_t *ids, T *out, size_t out_stride) {
   admit_successor();
   await_predecessors();
-  uint32_t c = (blockIdx.y * blockDim.x + threadIdx.x) * N, id = ids[blockIdx.x];
+  uint32_t c = (blockIdx.y * blockDim.x + threadIdx.x) * N, id = ids[blockIdx.x] - first;
   if (c >= width)
     return;
   float v[N] = {};
@@ -28,24 +29,30 @@ take_rows(const W *table, size_t stride, uint32_t rows, uint32_t width, const ui
 
 template <typename W, typename T>
 static int
-launch_take(const oct_cuda_queue *queue, const void *table, size_t stride, uint32_t rows,
-            uint32_t width, const uint32_t *ids, uint32_t n, void *out, size_t out_stride) {
+launch_take(const oct_cuda_queue *queue, const void *table, size_t stride, uint32_t first,
+            uint32_t rows, uint32_t width, const uint32_t *ids, uint32_t n, void *out,
+            size_t out_stride) {
   if (width % 8 == 0 && stride % 8 == 0 && out_stride % 8 == 0)
     return launch(queue, take_rows<W, T, 8>, row_grid(n, width, 8), dim3(OCT_ROW_THREADS), 0,
-                  (const W *)table, stride, rows, width, ids, (T *)out, out_stride);
+                  (const W *)table, stride, first, rows, width, ids, (T *)out, out_stride);
   return launch(queue, take_rows<W, T, 1>, row_grid(n, width, 1), dim3(OCT_ROW_THREADS), 0,
-                (const W *)table, stride, rows, width, ids, (T *)out, out_stride);
+                (const W *)table, stride, first, rows, width, ids, (T *)out, out_stride);
 }
 
 int
-oct_cuda_embed_rows(const oct_cuda_queue *queue, const oct_cuda_embed *call) {
+oct_cuda_embed_part(const oct_cuda_queue *queue, const oct_cuda_embed *call, uint32_t first) {
   if (call->n == 0)
     return OCT_CUDA_OK;
   return OCT_BY_TYPE(
       call->table_type, W,
       OCT_BY_TYPE(call->type, T,
-                  launch_take<W, T>(queue, call->table, call->width, call->rows, call->width,
+                  launch_take<W, T>(queue, call->table, call->width, first, call->rows, call->width,
                                     call->ids, call->n, call->out, call->width)));
+}
+
+int
+oct_cuda_embed_rows(const oct_cuda_queue *queue, const oct_cuda_embed *call) {
+  return oct_cuda_embed_part(queue, call, 0);
 }
 
 int
@@ -53,8 +60,9 @@ oct_cuda_gather_rows(const oct_cuda_queue *queue, const oct_cuda_gather *call) {
   if (call->n == 0)
     return OCT_CUDA_OK;
   return OCT_BY_TYPE(call->type, T,
-                     launch_take<T, T>(queue, call->x, call->x_stride, OCT_CUDA_NONE, call->width,
-                                       call->rows, call->n, call->out, call->out_stride));
+                     launch_take<T, T>(queue, call->x, call->x_stride, 0, OCT_CUDA_NONE,
+                                       call->width, call->rows, call->n, call->out,
+                                       call->out_stride));
 }
 
 /* ---------------------------------------------------------------- gated activations */

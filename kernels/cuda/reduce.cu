@@ -5,31 +5,11 @@
  * r goes to rank r mod n, which adds up and pushes the sum to everybody. Packets: one shot whose
  * flag is in every 8 bytes, which arrive as a whole, so that no rank waits for its writes to be
  * acknowledged before it says that they are there.
- *
- * A block has rows b, b + grid, …: block b of a rank only waits for block b of others, and blocks
- * start in order, so that the first unfinished one of all is running everywhere.
- *
- * Buffers have two halves, used by calls in turn. A rank may be one call ahead of another and then
- * writes to the half that the other does not read; it cannot be two ahead, since it waited in
- * between for a flag that the other sets after its earlier call has ended. The number of the call
- * is kept on the device, so that a graph may be replayed. Packets have two halves of their own, in
- * front, where nothing but packets is written: what an earlier call left has another number. */
-#include "kernels/cuda/common.cuh"
-#include "kernels/cuda/peers.h"
+ */
+#include "kernels/cuda/peers.cuh"
 
-#define BLOCKS_MAX  896
-#define ROUNDS_MAX  64 /* rows of a block in a call */
-#define FLAGS       (BLOCKS_MAX * OCT_CUDA_PEERS_MAX)
 #define RUNS_MAX    4 /* of 16 bytes that a thread has of a row */
 #define THREADS_MAX 1024
-
-/* In a rank's signals: flags of pushed rows [block, from], flags of sums [block], then these. */
-struct reduce_state {
-  uint32_t call, done;
-};
-
-static_assert((2 * FLAGS) * sizeof(uint32_t) + sizeof(reduce_state) <= OCT_CUDA_SIGNAL_BYTES,
-              "signals are too small");
 
 struct reduce_args {
   oct_cuda_peers peers;
@@ -42,75 +22,16 @@ struct reduce_args {
   size_t half_bytes;
 };
 
-OCT_DEVICE reduce_state *
-state_of(const reduce_args &a) {
-  return (reduce_state *)(a.peers.signals[a.peers.rank] + 2 * FLAGS);
-}
-
 /* The row that `from` pushed into rank `to`'s buffer; sums are in the place after all ranks'. */
 OCT_DEVICE uint4 *
 pushed_row(const reduce_args &a, uint32_t to, uint32_t from, uint32_t row, uint32_t call) {
-  size_t half = 2 * OCT_CUDA_PACKET_BYTES + a.half_bytes * (call % 2);
-  return (uint4 *)((char *)a.peers.buffers[to] + half + ((size_t)from * a.n + row) * a.row_bytes);
+  return (uint4 *)(pushed_at(a.peers, a.half_bytes, to, call) +
+                   ((size_t)from * a.n + row) * a.row_bytes);
 }
 
 OCT_DEVICE uint4 *
 packets_of(const reduce_args &a, uint32_t to, uint32_t from, uint32_t row, uint32_t call) {
-  size_t half = OCT_CUDA_PACKET_BYTES * (call % 2);
-  return (uint4 *)((char *)a.peers.buffers[to] + half +
-                   ((size_t)from * a.n + row) * 2 * a.row_bytes);
-}
-
-OCT_DEVICE void
-raise_flag(uint32_t *flag, uint32_t value) {
-  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
-}
-
-#define PATIENCE (1 << 20) /* cycles, half a millisecond */
-
-/* Whether a wait that began at `start` has lasted too long, which the host then knows; or the host
- * says that nobody will come. Its memory is far away: it is not looked at before PATIENCE. */
-OCT_DEVICE bool
-is_late(const reduce_args &a, long long start) {
-  uint64_t waited = (uint64_t)(clock64() - start);
-  if (waited < PATIENCE)
-    return false;
-  if (*(volatile uint32_t *)a.peers.failed != 0)
-    return true;
-  if (a.peers.timeout_cycles == 0 || waited <= a.peers.timeout_cycles)
-    return false;
-  *(volatile uint32_t *)a.peers.failed = 1;
-  __threadfence_system();
-  return true;
-}
-
-/* Waits until the flag has reached the value, which only grows, and may wrap. */
-OCT_DEVICE void
-await_flag(const reduce_args &a, const uint32_t *flag, uint32_t value) {
-  long long start = clock64();
-  for (;;) {
-    uint32_t seen;
-    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(seen) : "l"(flag) : "memory");
-    if ((int32_t)(seen - value) >= 0 || is_late(a, start))
-      return;
-  }
-}
-
-OCT_DEVICE void
-store_packet(uint4 *to, uint32_t x, uint32_t y, uint32_t number) {
-  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(to), "r"(x), "r"(number),
-               "r"(y)
-               : "memory");
-}
-
-OCT_DEVICE uint4
-load_packet(const uint4 *from) {
-  uint4 v;
-  asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(from)
-               : "memory");
-  return v;
+  return packets_at(a.peers, to, call) + ((size_t)from * a.n + row) * (a.row_bytes / 8);
 }
 
 /* 16 bytes of data, of which the second half stands `runs` packets behind the first. */
@@ -120,7 +41,7 @@ await_packets(const reduce_args &a, const uint4 *from, uint32_t runs, uint32_t n
   for (;;) {
     uint4 first = load_packet(from), second = load_packet(from + runs);
     bool there = first.y == number && first.w == number && second.y == number && second.w == number;
-    if (there || is_late(a, start))
+    if (there || is_late(a.peers, start))
       return make_uint4(first.x, first.z, second.x, second.z);
   }
 }
@@ -161,7 +82,8 @@ template <typename T, int RUNS> struct reducer {
     const uint4 *x = (const uint4 *)((const T *)a.x + (size_t)row * a.width);
     uint32_t rank = a.peers.rank, runs = a.width / N;
     if (threadIdx.x < a.peers.n && threadIdx.x != rank)
-      await_flag(a, a.peers.signals[rank] + blockIdx.x * OCT_CUDA_PEERS_MAX + threadIdx.x, value);
+      await_flag(a.peers, a.peers.signals[rank] + blockIdx.x * OCT_CUDA_PEERS_MAX + threadIdx.x,
+                 value);
     __syncthreads();
 #pragma unroll
     for (int k = 0; k < RUNS; k++) {
@@ -232,7 +154,7 @@ template <typename T, int RUNS> struct reducer {
   __device__ void take_sums(const reduce_args &a, uint32_t row, uint32_t call, uint32_t value) {
     uint32_t rank = a.peers.rank, runs = a.width / N;
     if (threadIdx.x == 0)
-      await_flag(a, a.peers.signals[rank] + FLAGS + blockIdx.x, value);
+      await_flag(a.peers, a.peers.signals[rank] + FLAGS + blockIdx.x, value);
     __syncthreads();
 #pragma unroll
     for (int k = 0; k < RUNS; k++) {
@@ -293,7 +215,7 @@ __launch_bounds__(THREADS_MAX) all_reduce(reduce_args a) {
   __shared__ float room[32];
   admit_successor();
   await_predecessors();
-  reduce_state *state = state_of(a);
+  peer_state *state = peer_state_of(a.peers);
   uint32_t call = state->call, n = a.peers.n;
   uint32_t value = call * ROUNDS_MAX;
   reducer<T, RUNS> r;
@@ -316,20 +238,10 @@ __launch_bounds__(THREADS_MAX) all_reduce(reduce_args a) {
     }
     r.template finish<R>(a, row, room);
   }
-  __syncthreads();
-  if (threadIdx.x == 0 && atomicAdd(&state->done, 1u) == gridDim.x - 1) {
-    state->done = 0;
-    state->call = call + 1;
-  }
+  end_call(state, call);
 }
 
 /* ---------------------------------------------------------------- launches */
-
-static size_t
-half_bytes(const oct_cuda_peers *peers) {
-  size_t packets = 2 * OCT_CUDA_PACKET_BYTES;
-  return peers->buffer_bytes < packets ? 0 : (peers->buffer_bytes - packets) / 2 / 16 * 16;
-}
 
 static bool
 fits(const oct_cuda_peers *peers, oct_cuda_reduce_way way, uint32_t n, size_t row_bytes) {
@@ -338,8 +250,8 @@ fits(const oct_cuda_peers *peers, oct_cuda_reduce_way way, uint32_t n, size_t ro
       row_bytes > 16 * RUNS_MAX * THREADS_MAX || n > BLOCKS_MAX * ROUNDS_MAX)
     return false;
   if (way == OCT_CUDA_REDUCE_PACKETS)
-    return 2 * bytes * peers->n <= OCT_CUDA_PACKET_BYTES && half_bytes(peers) > 0;
-  return way != OCT_CUDA_REDUCE_NONE && bytes * (peers->n + 1) <= half_bytes(peers);
+    return 2 * bytes * peers->n <= OCT_CUDA_PACKET_BYTES && peer_half_bytes(peers) > 0;
+  return way != OCT_CUDA_REDUCE_NONE && bytes * (peers->n + 1) <= peer_half_bytes(peers);
 }
 
 oct_cuda_reduce_way
@@ -378,9 +290,11 @@ oct_cuda_all_reduce_norm(const oct_cuda_queue *queue, const oct_cuda_peers *peer
   if (call->n == 0)
     return OCT_CUDA_OK;
   size_t element = oct_cuda_type_bytes(call->type);
-  reduce_args a = {*peers,    call->n,          call->width,  (uint32_t)(call->width * element),
-                   call->x,   call->residual,   call->weight, call->eps,
-                   call->out, half_bytes(peers)};
+  reduce_args a = {*peers,       call->n,
+                   call->width,  (uint32_t)(call->width * element),
+                   call->x,      call->residual,
+                   call->weight, call->eps,
+                   call->out,    peer_half_bytes(peers)};
   if (!is_activation(call->type) || !fits(peers, call->way, call->n, a.row_bytes))
     return OCT_CUDA_UNSUPPORTED;
   oct_cuda_type residual = call->residual != NULL ? call->residual_type : call->type;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "engine/base/assert.h"
+#include "engine/model/split.h"
 #include "sim/cost/internal.h"
 
 #define BF16        2.0
@@ -259,9 +260,10 @@ latent_moe(oct_sink *sink, guint f, double tokens, double all_tokens) {
   const oct_cost *cost = sink->cost;
   const oct_model_spec *spec = cost->spec;
   const oct_ffn_spec *ffn = &spec->ffn[f];
-  const double tp = cost->parallel.tensor, sharing = cost->parallel.shard_latent ? tp : 1;
-  const guint64 latent = (guint64)divide_up(ffn->latent, sharing);
-  const guint64 logits = (guint64)divide_up(ffn->n_experts, sharing);
+  const oct_parallel *p = &cost->parallel;
+  const guint64 latent = oct_split_rows(OCT_WEIGHT_LATENT_DOWN, ffn, p, ffn->latent);
+  const guint64 logits = oct_split_rows(OCT_WEIGHT_ROUTER, ffn, p, ffn->n_experts);
+  const guint64 up = oct_split_rows(OCT_WEIGHT_LATENT_UP, ffn, p, spec->hidden);
   shared_part part = shared_of(cost, ffn, tokens);
   const guint64 gate_up = 2 * (guint64)part.inner;
   double weights = (double)(oct_storage_bytes(spec->types.latent, latent, spec->hidden) +
@@ -269,7 +271,7 @@ latent_moe(oct_sink *sink, guint f, double tokens, double all_tokens) {
                             oct_storage_bytes(spec->types.shared_expert, gate_up, spec->hidden));
   oct_sink_gemm_bytes(sink, "moe.shared_router_latent", spec->types.latent, tokens,
                       (double)(latent + logits + gate_up), spec->hidden, weights);
-  if (sharing > 1)
+  if (latent < ffn->latent)
     oct_sink_collective(sink, "moe.gather_latent", &cost->tensor, OCT_COLLECTIVE_ALL_GATHER,
                         tokens * (ffn->latent * BF16 + ffn->n_experts * 4.0));
   oct_sink_rows(sink, "moe.top_k", OCT_TIMED_ROUTE, ffn->n_experts, ffn->top_k, 0,
@@ -280,9 +282,8 @@ latent_moe(oct_sink *sink, guint f, double tokens, double all_tokens) {
   double width = (joint ? 0 : ffn->latent) + (shared ? spec->hidden : 0);
   oct_sink_collective(sink, "moe.all_reduce", &cost->tensor, OCT_COLLECTIVE_ALL_REDUCE,
                       tokens * width * BF16);
-  oct_sink_gemm(sink, "moe.latent_up", spec->types.latent, tokens, divide_up(spec->hidden, sharing),
-                ffn->latent);
-  if (sharing > 1)
+  oct_sink_gemm(sink, "moe.latent_up", spec->types.latent, tokens, (double)up, ffn->latent);
+  if (up < spec->hidden)
     oct_sink_collective(sink, "moe.gather_up", &cost->tensor, OCT_COLLECTIVE_ALL_GATHER,
                         tokens * spec->hidden * BF16);
 }

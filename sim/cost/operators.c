@@ -42,21 +42,18 @@ gqa_layer(oct_sink *sink, const oct_attention_spec *a, double tokens) {
   oct_sink_gemm(sink, "gqa.o", type, tokens, spec->hidden, heads * head);
 }
 
+/* The projections to low ranks are whole (engine/model/split.h). */
 static void
 mla_layer(oct_sink *sink, const oct_attention_spec *a, double tokens) {
   const oct_cost *cost = sink->cost;
   const oct_model_spec *spec = cost->spec;
-  const oct_parallel *p = &cost->parallel;
-  const double tp = p->tensor, heads = divide_up(a->n_heads, tp);
+  const double heads = divide_up(a->n_heads, cost->parallel.tensor);
   const double q = heads * (a->qk_nope + a->qk_rope), latent = (double)a->kv_lora + a->qk_rope;
   const oct_dtype type = spec->types.attention;
-  const double low = a->q_lora + latent, part = p->shard_latent ? divide_up(low, tp) : low;
+  const double low = a->q_lora + latent;
   double gate = a->output_gate ? heads * a->v_head : 0;
-  oct_sink_gemm(sink, "mla.q_a_kv_a_gate", type, tokens, part + gate + (a->q_lora == 0 ? q : 0),
+  oct_sink_gemm(sink, "mla.q_a_kv_a_gate", type, tokens, low + gate + (a->q_lora == 0 ? q : 0),
                 spec->hidden);
-  if (p->shard_latent)
-    oct_sink_collective(sink, "mla.gather_low_rank", &cost->tensor, OCT_COLLECTIVE_ALL_GATHER,
-                        tokens * low * BF16);
   oct_sink_memory(sink, "mla.norm_cache", tokens * low * 2 * BF16);
   if (a->q_lora > 0)
     oct_sink_gemm(sink, "mla.q_b", type, tokens, q, a->q_lora);
@@ -71,7 +68,7 @@ kda_layer(oct_sink *sink, const oct_attention_spec *a, double tokens) {
   const double tp = sink->cost->parallel.tensor, heads = divide_up(a->n_heads, tp);
   const double width = heads * a->head_dim;
   const oct_dtype type = spec->types.attention;
-  /* q, k, v, a full-rank gate, and beta; the low-rank factors are cheaper whole than gathered. */
+  /* q, k, v, a full-rank gate, and beta; the low-rank factors are whole. */
   double gate = a->output_gate_rank > 0 ? 0 : width;
   oct_sink_gemm(sink, "kda.qkvg", type, tokens, 3 * width + gate, spec->hidden);
   oct_sink_gemm(sink, "kda.low_rank", type, tokens, a->gate_rank + a->output_gate_rank + heads,

@@ -59,7 +59,7 @@ static const row dense[] = {{"mlp.gate_proj.weight", BF16, {33792, H}, DIVIDED},
                             {"mlp.up_proj.weight", BF16, {33792, H}, DIVIDED},
                             {"mlp.down_proj.weight", BF16, {H, 33792}, DIVIDED}};
 #define MOE "block_sparse_moe."
-static const row moe[] = {{MOE "gate.weight", BF16, {K3_EXPERTS, H}, WHOLE},
+static const row moe[] = {{MOE "gate.weight", BF16, {K3_EXPERTS, H}, DIVIDED},
                           {MOE "gate.e_score_correction_bias", F32, {K3_EXPERTS}, WHOLE},
                           {MOE "routed_expert_down_proj.weight", BF16, {LATENT, H}, DIVIDED},
                           {MOE "routed_expert_norm.weight", BF16, {LATENT}, WHOLE},
@@ -215,7 +215,7 @@ add_side_files(maker *m) {
 
 gboolean
 k3_files_write(const char *folder, k3_files *out, GError **error) {
-  static const row embedding = {"model.embed_tokens.weight", BF16, {163840, H}, WHOLE};
+  static const row embedding = {"model.embed_tokens.weight", BF16, {163840, H}, DIVIDED};
   maker m = {.folder = folder, .shard = 1};
   k3_bytes start = {0};
   m.header = g_string_new("{");
@@ -224,7 +224,7 @@ k3_files_write(const char *folder, k3_files *out, GError **error) {
       m.index, "{\"metadata\":{\"total_size\":%" G_GUINT64_FORMAT "},\"weight_map\":{", K3_BYTES);
   memset(out, 0, sizeof *out);
   add_text(&m, "", &embedding, 1, &start);
-  out->embedding = start.whole;
+  out->embedding = start.divided;
   for (guint32 layer = 0; layer < K3_LAYERS && m.error == NULL; layer++)
     add_layer(&m, layer, &out->layer[layer]);
   add_text(&m, "", end, G_N_ELEMENTS(end), &out->end);

@@ -26,7 +26,7 @@ typedef struct k3_bytes {
 } k3_bytes;
 
 typedef struct k3_files {
-  guint64 embedding; /* whole, on the first stage */
+  guint64 embedding; /* on the first stage */
   k3_bytes layer[K3_LAYERS];
   k3_bytes end; /* behind the layers, on the last stage */
 } k3_files;

@@ -247,7 +247,8 @@ attend(void *user, oct_cpu_forward *f, guint32 layer) {
   }
 }
 
-/* The latents' sum is complete before its norm; every rank has some rows of the way back. */
+/* The latents' sum is complete before its norm; every rank has some rows of the way back, or all,
+ * of which the first then makes the sum's part. */
 static void
 feed_latent(const ranks *s, oct_cpu_forward *f, rank *r, guint32 layer) {
   const oct_cpu_layer *l = &r->model.layers[layer];
@@ -257,6 +258,8 @@ feed_latent(const ranks *s, oct_cpu_forward *f, rank *r, guint32 layer) {
       oct_cuda_piece_of(&r->place, OCT_WEIGHT_LATENT_UP, layer, 0, hidden, latent);
   g_autofree float *sum = g_memdup2(s->sum, (gsize)f->m * latent * sizeof *sum);
   g_autofree float *scratch = g_new(float, OCT_REF_MATMUL_ROWS *latent);
+  if (up->rows == hidden && r->place.tensor > 0)
+    return;
   if (l->ffn->latent_norm)
     oct_ref_rms_norm(sum, l->vectors[OCT_WEIGHT_LATENT_NORM], f->m, latent, latent,
                      (float)s->spec->rms_norm_eps, sum);
@@ -287,10 +290,30 @@ project_down(const ranks *s, oct_cpu_forward *f, rank *r, guint32 layer) {
   oct_ref_matmul(&call, 0, down->rows, scratch);
 }
 
+/* Rows of the layer's router as the first domain's ranks have them: what comes of the product with
+ * all of them is what the ranks exchange. Owned. */
+static float *
+join_routers(const ranks *s, guint32 layer) {
+  const oct_ffn_spec *ffn = s->whole->layers[layer].ffn;
+  gsize width = s->spec->hidden;
+  float *all = g_new(float, ffn->n_experts *width);
+  guint32 n = 0;
+  for (guint32 i = 0; i < s->n && n < ffn->n_experts; i++) {
+    const rank *r = &s->all[i];
+    const oct_matrix *rows = &r->model.layers[layer].matrices[OCT_WEIGHT_ROUTER];
+    if (!has_layer(s, r, layer) || r->place.domain != 0)
+      continue;
+    memcpy(all + n * width, rows->data, rows->rows * width * sizeof *all);
+    n += rows->rows;
+  }
+  g_assert_cmpuint(n, ==, ffn->n_experts);
+  return all;
+}
+
 /* Routed experts: of every domain, when they are whole. */
 static void
 feed_routed(ranks *s, oct_cpu_forward *f, rank *r, guint32 layer) {
-  const oct_cpu_layer *l = &r->model.layers[layer];
+  oct_cpu_layer *l = &r->model.layers[layer];
   oct_cpu_forward *part = r->forward;
   if (r->place.domain != 0 && !s->parallel->expert_parallel)
     return;
@@ -300,7 +323,12 @@ feed_routed(ranks *s, oct_cpu_forward *f, rank *r, guint32 layer) {
     end_part(f, part);
     return;
   }
+  oct_matrix own_rows = l->matrices[OCT_WEIGHT_ROUTER];
+  g_autofree float *all = join_routers(s, layer);
+  const oct_cuda_piece whole = {0, l->ffn->n_experts, 0, s->spec->hidden};
+  l->matrices[OCT_WEIGHT_ROUTER] = matrix_of(&whole, all);
   oct_forward_routed(part, layer, s->latent);
+  l->matrices[OCT_WEIGHT_ROUTER] = own_rows;
   oct_ref_add(s->sum, part->room.latent, (gsize)f->m * l->ffn->latent);
 }
 

@@ -82,6 +82,15 @@ main(int argc, char **argv) {
                     .decode_context = 1,
                     .expert_parallel = TRUE,
                     .shard_latent = TRUE}},
+      {WORLD("float32-expanded", "cuda:model=%s,dtype=float32,expand=2,expand_keys=16"),
+       .parallel =
+           {.tensor = 1, .pipeline = 1, .data = 1, .decode_context = 1, .shard_latent = TRUE}},
+      {WORLD("float32-tensor2-expanded",
+             "cuda:model=%s,dtype=float32,devices=2,expand=5,expand_keys=32"),
+       .parallel =
+           {.tensor = 2, .pipeline = 1, .data = 1, .decode_context = 1, .shard_latent = TRUE}},
+      {WORLD("float32-tensor2-whole-latents", "cuda:model=%s,dtype=float32,devices=2"),
+       .parallel = {.tensor = 2, .pipeline = 1, .data = 1, .decode_context = 1}},
       {WORLD("float32-tensor2-context2", "cuda:model=%s,dtype=float32,devices=2"),
        .parallel =
            {.tensor = 2, .pipeline = 1, .data = 1, .decode_context = 2, .shard_latent = TRUE}},

@@ -88,7 +88,7 @@ rank_bytes(const layout *l, guint32 stage) {
   guint32 each = K3_LAYERS / l->pipeline, more = K3_LAYERS % l->pipeline;
   guint32 first = stage * each + MIN(stage, more), n = each + (stage < more ? 1 : 0);
   guint32 shares = l->experts ? l->tensor * l->data : l->tensor;
-  guint64 bytes = stage == 0 ? files.embedding : 0;
+  guint64 bytes = stage == 0 ? files.embedding / l->tensor : 0;
   for (guint32 i = first; i < first + n; i++) {
     const k3_bytes *b = &files.layer[i];
     bytes += b->whole + b->divided / l->tensor + b->experts / shares;
@@ -96,6 +96,22 @@ rank_bytes(const layout *l, guint32 stage) {
   if (stage + 1 == l->pipeline)
     bytes += files.end.whole + files.end.divided / l->tensor;
   return bytes;
+}
+
+/* What the memory ledger counts of a rank of a stage. */
+static guint64
+counted_bytes(const layout *l, guint32 stage) {
+  g_autoptr(GError) error = NULL;
+  g_autoptr(oct_model_spec) spec = oct_model_spec_load("kimi-k3", NULL, &error);
+  g_assert_no_error(error);
+  oct_parallel p = OCT_PARALLEL_DEFAULT;
+  p.tensor = l->tensor;
+  p.pipeline = l->pipeline;
+  p.data = l->data;
+  p.expert_parallel = l->experts;
+  oct_weights weights;
+  oct_model_rank_weights(spec, &p, stage, &weights);
+  return oct_weights_total(&weights).bytes;
 }
 
 static json_t *
@@ -160,6 +176,7 @@ ranks_read_the_file_and_the_copies(gconstpointer data) {
         (guint64)json_integer_value(value);
     g_assert_cmpuint(kinds, ==, bytes);
     g_assert_cmpuint(bytes, ==, rank_bytes(l, (guint32)get(rank, "stage")));
+    g_assert_cmpuint(bytes, ==, counted_bytes(l, (guint32)get(rank, "stage")));
     g_assert_cmpuint(get(rank, "copied"), <, bytes);
     check_files(l, rank);
     read += bytes;

@@ -271,6 +271,26 @@ add_weight(const oct_model_spec *spec, const oct_parallel *parallel, const oct_w
   g_assert_cmpuint(seen, >, 0);
 }
 
+/* The memory ledger counts what the busiest rank of a stage reads, but for whole tensors' scales
+ * and the words of groups that are cut. */
+static void
+check_counted(const char *name, const oct_model_spec *spec, const oct_parallel *parallel,
+              const guint64 *per_rank) {
+  guint32 n = oct_parallel_world(parallel), each = n / parallel->pipeline;
+  for (guint32 stage = 0; stage < parallel->pipeline; stage++) {
+    oct_weights weights;
+    guint64 most = 0;
+    oct_model_rank_weights(spec, parallel, stage, &weights);
+    double counted = (double)oct_weights_total(&weights).bytes;
+    for (guint32 i = stage * each; i < (stage + 1) * each; i++)
+      most = MAX(most, per_rank[i]);
+    if (fabs((double)most - counted) > 5e-3 * counted)
+      g_test_message("%s: stage %u: %.6f GB are counted, %.6f read", name, stage, counted * 1e-9,
+                     (double)most * 1e-9);
+    g_assert_cmpfloat_with_epsilon((double)most, counted, 5e-3 * counted);
+  }
+}
+
 /* Every weight of a model; prints what is in the file once and on ranks more often. */
 static void
 add_model(const char *name, const oct_model_spec *spec, const layout *l) {
@@ -312,6 +332,7 @@ add_model(const char *name, const oct_model_spec *spec, const layout *l) {
   }
   g_assert_cmpuint(read, ==, total.read);
   g_assert_cmpuint(total.read, ==, total.file + total.copied + total.scales);
+  check_counted(name, spec, &parallel, per_rank);
   g_test_message("%s on %s: %.3f GB in the file, %.3f read by all, %.3f by the busiest rank", name,
                  l->name, (double)total.file * 1e-9, (double)read * 1e-9, (double)most * 1e-9);
 }

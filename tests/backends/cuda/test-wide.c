@@ -371,6 +371,11 @@ static const kind kinds[] = {
      FALSE},
     {"float32-pipeline2", "cuda:dtype=float32,devices=2", 1e-4, 1, 2, OCT_DTYPE_BF16, FALSE, 1,
      FALSE},
+    {"float32-expanded", "cuda:dtype=float32,expand=16,expand_keys=64", 1e-4, 1, 1, OCT_DTYPE_BF16,
+     FALSE, 1, FALSE},
+    {"bfloat16-expanded", "cuda:expand=16,expand_keys=64", 2e-2, 1, 1, OCT_DTYPE_BF16, FALSE, 1,
+     FALSE},
+    {"bfloat16-fp8-expanded", "cuda:expand=16", 1e-1, 1, 1, OCT_DTYPE_FP8, FALSE, 1, FALSE},
     {"bfloat16", "cuda:devices=2", 2e-2, 1, 1, OCT_DTYPE_BF16, TRUE, 1, FALSE},
     {"bfloat16-tensor2", "cuda:devices=2", 2e-2, 2, 1, OCT_DTYPE_BF16, TRUE, 1, FALSE},
     {"bfloat16-fixed", "cuda:devices=2,fixed_order=1", 2e-2, 1, 1, OCT_DTYPE_BF16, TRUE, 1, FALSE},
@@ -393,6 +398,10 @@ static const kind eight_kinds[] = {
      1, FALSE},
     {"bfloat16-tensor8", "cuda:devices=8", 2e-2, 8, 1, OCT_DTYPE_BF16, FALSE, 1, FALSE},
     {"bfloat16-tensor4-pipeline2", "cuda:devices=8", 2e-2, 4, 2, OCT_DTYPE_BF16, FALSE, 1, FALSE},
+    {"float32-tensor8-expanded", "cuda:dtype=float32,devices=8,expand=16,expand_keys=64", 1e-4, 8,
+     1, OCT_DTYPE_BF16, FALSE, 1, FALSE},
+    {"bfloat16-tensor8-expanded", "cuda:devices=8,expand=16", 2e-2, 8, 1, OCT_DTYPE_BF16, FALSE, 1,
+     FALSE},
     {"bfloat16-experts8", "cuda:devices=8", 2e-2, 8, 1, OCT_DTYPE_BF16, FALSE, 1, TRUE},
 };
 
@@ -593,12 +602,15 @@ takes_its_kernels(gconstpointer data) {
     is_latent |= spec.attention[i].kind == OCT_ATTENTION_MLA;
     is_gqa |= spec.attention[i].kind == OCT_ATTENTION_GQA;
   }
-  for (guint fixed = 0; fixed < 2; fixed++) {
+  /* In any order, in a fixed one, and with contexts expanded for runs of 16 tokens. */
+  for (guint way = 0; way < 3; way++) {
+    gboolean fixed = way == 1, expanded = way == 2;
     g_autoptr(GError) error = NULL;
     g_autofree oct_cuda_launches *launches = g_new0(oct_cuda_launches, 1);
     oct_cuda_options options;
     oct_cuda_options_default(&options);
-    options.fixed_order = fixed == 1;
+    options.fixed_order = fixed;
+    options.expand = expanded ? 16 : options.expand;
     options.launches = launches;
     oct_world *world = oct_cuda_world_new(&options, &error);
     if (world == NULL) {
@@ -619,7 +631,8 @@ takes_its_kernels(gconstpointer data) {
     expect_kernel(launches, "kda_chunks", has_state);
     expect_kernel(launches, "mix_rows", spec.attn_res_block > 0);
     expect_kernel(launches, "gate_rows", spec.attn_res_block > 0);
-    expect_kernel(launches, "cublasLt", fixed == 0);
+    expect_kernel(launches, "attend_expanded_hopper", is_latent && expanded);
+    expect_kernel(launches, "cublasLt", !fixed);
     expect_kernel(launches, "sort_pairs", oct_model_has_experts(&spec));
   }
 }

@@ -26,13 +26,35 @@ test_parts(void) {
           const oct_tensor *tensor = &list.tensors[i];
           guint64 whole = oct_tensor_sum(tensor).parameters;
           guint64 part = oct_tensor_rank_sum(tensor, &p).parameters;
-          gboolean replicated = (tensor->axis == OCT_SPLIT_NONE &&
-                                 !(tensor->rule == OCT_SPLIT_EXPERT && p.expert_parallel)) ||
-                                (tensor->rule == OCT_SPLIT_LATENT && !p.shard_latent) ||
-                                (tensor->rule == OCT_SPLIT_SHARED && p.replicate_shared);
+          oct_split how = oct_weight_split(tensor->kind, tensor->ffn, &p);
+          gboolean replicated = how == OCT_SPLIT_WHOLE || how == OCT_SPLIT_FIRST;
+          if (tensor->kind == OCT_WEIGHT_A_LOG)
+            whole = tensor->attention->n_heads;
           g_assert_cmpuint(part * (replicated ? 1 : p.tensor), ==, whole);
         }
       }
+}
+
+/* What a layout's switches split, and what no layout does. */
+static void
+test_splits(void) {
+  g_autoptr(oct_model_spec) k3 = load_zoo("kimi-k3");
+  g_autoptr(oct_model_spec) v3 = load_zoo("deepseek-v3");
+  const oct_ffn_spec *latent = &k3->ffn[k3->layers[5].ffn], *plain = &v3->ffn[v3->layers[5].ffn];
+  oct_parallel p = OCT_PARALLEL_DEFAULT;
+  p.tensor = 8;
+  for (guint whole = 0; whole < 2; whole++) {
+    p.shard_latent = whole == 0;
+    const guint64 ranks = whole == 0 ? 8 : 1;
+    g_assert_cmpuint(oct_split_rows(OCT_WEIGHT_ROUTER, latent, &p, 896), ==, 896 / ranks);
+    g_assert_cmpuint(oct_split_rows(OCT_WEIGHT_LATENT_DOWN, latent, &p, 3584), ==, 3584 / ranks);
+    g_assert_cmpuint(oct_split_rows(OCT_WEIGHT_LATENT_UP, latent, &p, 7168), ==, 7168 / ranks);
+    g_assert_cmpuint(oct_split_rows(OCT_WEIGHT_ROUTER, plain, &p, 256), ==, 256);
+    g_assert_cmpuint(oct_split_rows(OCT_WEIGHT_Q_A, latent, &p, 1536), ==, 1536);
+    g_assert_cmpuint(oct_split_rows(OCT_WEIGHT_KV_A, latent, &p, 576), ==, 576);
+    g_assert_cmpuint(oct_split_rows(OCT_WEIGHT_DECAY_A, latent, &p, 128), ==, 128);
+    g_assert_cmpuint(oct_split_rows(OCT_WEIGHT_EMBEDDING, NULL, &p, 163840), ==, 20480);
+  }
 }
 
 /* Under EP whole experts go to the ranks of all domains, and nothing else is split by data. */
@@ -50,7 +72,7 @@ test_expert_parallel(void) {
     oct_weight_sum part = oct_tensor_rank_sum(&list.tensors[i], &p);
     if (list.tensors[i].class == OCT_TENSOR_EXPERT)
       g_assert_cmpuint(part.bytes * 8, ==, whole.bytes);
-    else
+    else if (list.tensors[i].kind != OCT_WEIGHT_A_LOG) /* what pads it is nobody's */
       g_assert_cmpuint(part.bytes * 2, >=, whole.bytes);
   }
 }
@@ -65,7 +87,7 @@ test_partial_blocks(void) {
   oct_tensors_layer(spec, 0, &list);
   for (guint i = 0; i < list.n; i++) {
     const oct_tensor *tensor = &list.tensors[i];
-    if (tensor->class == OCT_TENSOR_EXPERT && tensor->axis == OCT_SPLIT_COLUMNS)
+    if (tensor->kind == OCT_WEIGHT_EXPERT_DOWN)
       g_assert_cmpuint(oct_tensor_rank_sum(tensor, &p).bytes, ==, 128 * 2880 * (180 + 12));
   }
 }
@@ -92,6 +114,7 @@ int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/model/tensors/parts-make-up-the-whole", test_parts);
+  g_test_add_func("/model/tensors/what-is-split-goes-by-layout-and-layer", test_splits);
   g_test_add_func("/model/tensors/experts-spread-over-all-domains", test_expert_parallel);
   g_test_add_func("/model/tensors/partial-blocks-keep-their-scale", test_partial_blocks);
   g_test_add_func("/model/tensors/embedding-and-head", test_ends);

@@ -1,7 +1,7 @@
 /* All-reduce over peers' memory, ranks being streams of one GPU: kernels of all of them have to run
  * at a time. A tool may make launches wait for each other: in quick mode everything that a rank
  * waits for is there before it begins, and sums are of what was there. */
-#include "kernels/cuda/peers.h"
+#include "kernels/cuda/gather.h"
 #include "tests/kernels/cuda/device.h"
 
 #include <string.h>
@@ -140,6 +140,95 @@ test_reduce(void) {
   }
 }
 
+/* Columns of two arrays of every rank, in calls that take turns with sums. */
+static void
+run_gather(rank *ranks, guint32 n_ranks, guint32 n, guint32 narrow, guint32 wide) {
+  gsize row = (narrow * 2 + 15) / 16 * 16 + (wide * 4 + 15) / 16 * 16;
+  guint32 at = (narrow * 2 + 15) / 16 * 16;
+  guint16 *halves[4];
+  float *floats[4], *first = g_new(float, (gsize)n *wide *n_ranks);
+  const void *sources[4];
+  oct_cuda_gather_parts calls[4];
+  guint16 *want = g_new(guint16, (gsize)n * narrow * n_ranks);
+  for (guint32 r = 0; r < n_ranks; r++) {
+    g_autofree guint8 *x = g_malloc0(n * row);
+    for (guint32 i = 0; i < n; i++) {
+      guint16 *a = (guint16 *)(gpointer)(x + i * row);
+      float *b = (float *)(gpointer)(x + i * row + at);
+      for (guint32 c = 0; c < narrow; c++)
+        a[c] = want[((gsize)i * n_ranks + r) * narrow + c] = (guint16)(r * 4001 + i * 101 + c);
+      for (guint32 c = 0; c < wide; c++)
+        b[c] = first[((gsize)i * n_ranks + r) * wide + c] = (float)(r * 5003 + i * 37 + c);
+    }
+    sources[r] = device_copy(x, n * row);
+    halves[r] = device_room((gsize)n * narrow * n_ranks * 2);
+    floats[r] = device_room((gsize)n * wide * n_ranks * 4);
+    calls[r] =
+        (oct_cuda_gather_parts){.n = n,
+                                .row_bytes = (guint32)row,
+                                .x = sources[r],
+                                .n_pieces = 2,
+                                .pieces = {{0, narrow * 2, halves[r], (gsize)narrow * n_ranks * 2},
+                                           {at, wide * 4, floats[r], (gsize)wide * n_ranks * 4}}};
+  }
+  g_assert_cmpint(cudaDeviceSynchronize(), ==, cudaSuccess);
+  for (guint32 r = 0; r < n_ranks; r++) {
+    g_assert_true(oct_cuda_gather_can(&ranks[r].peers, n, (guint32)row));
+    device_check(oct_cuda_gather_columns(&ranks[r].queue, &ranks[r].peers, &calls[r]));
+  }
+  g_assert_cmpint(cudaDeviceSynchronize(), ==, cudaSuccess);
+  g_autofree guint16 *a = g_new(guint16, (gsize)n * narrow * n_ranks);
+  g_autofree float *b = g_new(float, (gsize)n *wide *n_ranks);
+  for (guint32 r = 0; r < n_ranks + 1; r++) {
+    if (r == n_ranks) { /* the same from rows that are all here */
+      g_assert_cmpint(cudaMemset(halves[0], 0, (gsize)n * narrow * n_ranks * 2), ==, cudaSuccess);
+      g_assert_cmpint(cudaMemset(floats[0], 0, (gsize)n * wide * n_ranks * 4), ==, cudaSuccess);
+      g_assert_cmpint(cudaDeviceSynchronize(), ==, cudaSuccess);
+      device_check(oct_cuda_gather_place(&ranks[0].queue, sources, n_ranks, &calls[0]));
+      g_assert_cmpint(cudaDeviceSynchronize(), ==, cudaSuccess);
+    }
+    device_read(a, halves[r % n_ranks], (gsize)n * narrow * n_ranks * 2);
+    device_read(b, floats[r % n_ranks], (gsize)n * wide * n_ranks * 4);
+    g_assert_cmpmem(a, (gsize)n * narrow * n_ranks * 2, want, (gsize)n * narrow * n_ranks * 2);
+    g_assert_cmpmem(b, (gsize)n * wide * n_ranks * 4, first, (gsize)n * wide * n_ranks * 4);
+  }
+  g_free(first);
+  g_free(want);
+}
+
+static void
+test_gather(void) {
+  static const reduce_case sum = {
+      2, 5, 72, OCT_CUDA_F32, OCT_CUDA_F32, OCT_CUDA_REDUCE_PACKETS, FALSE, FALSE};
+  static const guint32 sizes[][3] = {{1, 448, 112}, {7, 16, 2},    {48, 448, 112}, {200, 448, 112},
+                                     {3, 6, 1},     {900, 32, 16}, {1, 448, 112}};
+  const oct_cuda_queue *queue = device_queue(0);
+  if (queue == NULL)
+    return;
+  if (device_quick()) {
+    g_test_skip("ranks have to run at a time");
+    return;
+  }
+  for (guint32 n = 2; n <= 4; n += 2) {
+    queue = device_queue(0);
+    rank ranks[4] = {0};
+    guint32 zero = 0, *failed = device_copy(&zero, sizeof zero), seen, number = 0;
+    open_ranks(queue, ranks, n, failed);
+    for (guint i = 0; i < 2 * G_N_ELEMENTS(sizes); i++) {
+      const guint32 *s = sizes[i % G_N_ELEMENTS(sizes)];
+      run_gather(ranks, n, s[0], s[1], s[2]);
+      reduce_case c = sum;
+      c.ranks = n;
+      number += 2;
+      run_case(ranks, &c, number);
+    }
+    device_read(&seen, failed, sizeof seen);
+    g_assert_cmpuint(seen, ==, 0);
+    for (guint32 r = 0; r < n; r++)
+      cudaStreamDestroy(ranks[r].queue.stream);
+  }
+}
+
 /* A rank that never comes is noticed. */
 static void
 test_timeout(void) {
@@ -167,6 +256,7 @@ int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/cuda/reduce/every-rank-has-the-same-sum", test_reduce);
+  g_test_add_func("/cuda/reduce/every-rank-has-all-columns", test_gather);
   g_test_add_func("/cuda/reduce/a-missing-rank-is-noticed", test_timeout);
   return g_test_run();
 }

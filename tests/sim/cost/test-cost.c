@@ -183,7 +183,8 @@ monotone(void) {
 
 /* ---------------------------------------------------------------- Kimi K3 */
 
-/* Weights that a decode step reads on 8 B300, and the floor at 7.7 TB/s: total GB by batch. */
+/* Weights that a decode step reads on 8 B300: total GB by batch, each once. What every rank has
+ * whole (q_a, kv_a and the gates of delta attention) is read by all of them. */
 static void
 k3_bytes(void) {
   static const struct {
@@ -199,8 +200,10 @@ k3_bytes(void) {
     double state =
         2.0 * rows[i].batch * (double)oct_model_rank_state_bytes(r.spec, &r.parallel, 0, 0);
     double bytes = 8 * (oct_cost_floor_bytes(r.cost, &shape, 0) - state);
-    /* Norms are whole on every rank: 0.1 % at batch 1; the table is rounded. */
-    g_assert_cmpfloat_with_epsilon(bytes / 1e9, rows[i].total_gb, 0.004 * rows[i].total_gb);
+    const double whole = 1e-9 * 2 * 7168 * (24 * (1536 + 576) + 69 * 128);
+    /* Norms are whole too: 0.1 % at batch 1; the table is rounded. */
+    g_assert_cmpfloat_with_epsilon(bytes / 1e9 - 7 * whole, rows[i].total_gb,
+                                   0.004 * rows[i].total_gb);
   }
 }
 
@@ -302,7 +305,7 @@ k3_kernels(void) {
   g_assert_cmpfloat(mla->hbm_bytes, <=, latent / 8 * 1.2);
 }
 
-/* A step at batch 1 lies between its floor (2.2 ms at 7.7 TB/s) and ten times that; 186 all-reduces
+/* A step at batch 1 lies between its floor (2.3 ms at 7.7 TB/s) and ten times that; 186 all-reduces
  * of 14-21 KB take about 1 ms in graphs. */
 static void
 k3_batch_one(void) {
@@ -312,7 +315,7 @@ k3_batch_one(void) {
   oct_step_shape shape;
   shape_decode(&shape, 1, 1000, 0);
   gint64 floor = oct_cost_floor_ns(r.cost, &shape);
-  g_assert_cmpfloat_with_epsilon((double)floor * 1e-6, 2.24, 0.03);
+  g_assert_cmpfloat_with_epsilon((double)floor * 1e-6, 2.34, 0.03);
   g_assert_cmpint(step_ns(&r, &shape), >, 2 * floor);
   g_assert_cmpint(step_ns(&r, &shape), <, 10 * floor);
   guint n = oct_cost_operators(r.cost, &shape, operators, G_N_ELEMENTS(operators)), count = 0;
