@@ -220,7 +220,7 @@
 
   function latencies(report) {
     const rows = Object.entries(report.latency_s || {}).filter(([, d]) => d && d.count)
-      .map(([n, d]) => [n.toUpperCase().replace("_", " "), count(d.count)].concat(["mean", "p50", "p90", "p95", "p99", "max"].map((k) => seconds(d[k]))));
+      .map(([n, d]) => [n.length > 4 ? n.replace("_", " ") : n.toUpperCase(), count(d.count)].concat(["mean", "p50", "p90", "p95", "p99", "max"].map((k) => seconds(d[k]))));
     const c = card(grid(), "Latencies", "From the intended arrival, for the client; TPOT of requests with at least two tokens.", true);
     table(c, [["", ""], ["values", "n"], ["mean", "n"], ["p50", "n"], ["p90", "n"], ["p95", "n"], ["p99", "n"], ["max", "n"]], rows);
     const d = at(report, "latency_s.ttft");
@@ -234,7 +234,58 @@
     const list = at(report, "slo.objectives") || [];
     if (!list.length) return;
     const c = card(grid(), "Objectives", `${share(report.slo.attainment)} of measured requests met every limit themselves.`, true);
-    table(c, [["objective"], ["limit", "n"], ["value", "n"], ["", ""]], list.map((o) => [o.name, seconds(o.limit_s), seconds(o.value_s), add(null, "span", {class: o.met ? "good" : "bad"}, o.met ? "met" : "missed")]));
+    table(c, [["objective"], ["limit", "n"], ["value", "n"], ["", ""]], list.map((o) => [o.name, seconds(o.limit_s), seconds(o.value_s), verdictOf(o.met)]));
+  }
+
+  const verdictOf = (met) => add(null, "span", {class: met ? "good" : "bad"}, met ? "met" : "missed");
+
+  /* By class of requests, and in the stretches that --worst-window looks at. */
+  function classes(report) {
+    const list = report.classes || [];
+    if (!list.length) return;
+    const limits = (c) => {
+      const e = add(null, "span", {});
+      for (const o of c.objectives || [])
+        add(e, "div", {}, `${o.name} ${seconds(o.value_s)} of ${seconds(o.limit_s)}: `).append(verdictOf(o.met));
+      return e;
+    };
+    table(card(grid(), "Classes of requests", "Each against its own objectives, or those of the run.", true),
+      [["class"], ["requests", "n"], ["answered", "n"], ["within limits", "n"], ["TTFT p50", "n"], ["p99", "n"], ["TPOT p50", "n"], ["p99", "n"], ["E2E p99", "n"], ["objectives", "t"]],
+      list.map((c) => [c.class, count(c.requests), count(c.answered), share(c.attainment), seconds(c.ttft_p50_s), seconds(c.ttft_p99_s), seconds(c.tpot_p50_s), seconds(c.tpot_p99_s), seconds(c.e2e_p99_s), limits(c)]));
+  }
+
+  function stretches(report) {
+    const w = report.windows;
+    if (!w || !w.worst) return;
+    const row = (name, x) => [name, `${seconds(x.from_s)} on`, seconds(x.length_s), count(x.requests), share(x.attainment), seconds(x.ttft_p99_s), seconds(x.tpot_p99_s), seconds(x.e2e_p99_s), count(x.tokens_per_s)];
+    table(card(grid(), "The worst stretch, and that with most traffic", "By arrival; worst: the smallest share of requests within every limit.", true),
+      [["", ""], ["from"], ["length", "n"], ["requests", "n"], ["within limits", "n"], ["TTFT p99", "n"], ["TPOT p99", "n"], ["E2E p99", "n"], ["tokens/s that arrived", "n"]],
+      [row("worst", w.worst), row("most traffic", w.peak)]);
+  }
+
+  /* Scenarios, and clients that give up. */
+  function incidents(report) {
+    const i = report.incidents;
+    if (!i) return;
+    section("What happened on the way");
+    const g = grid();
+    if (i.events.length)
+      table(card(g, i.title || "Events", null, true), [["at", "n"], ["event", "t"]], i.events.map((e) => [`${e.at_s.toFixed(3)} s`, e.event]));
+    const rows = [["requests whose engine was lost", count(i.lost_requests)], ["of them resumed", count(i.resumed)], ["tokens computed again for them", count(i.resumed_tokens)], ["requests that waited for a replica", count(i.parked)], ["replicas down, in all", seconds(i.down_s)], ["client timeouts", count(i.client_timeouts)], ["sent again by clients", count(i.client_retries)]];
+    table(card(g, "Of the whole run"), [["", ""], ["", "n"]], rows);
+    const e = i.energy;
+    if (e)
+      table(card(g, "Energy of all GPUs", "Low: dynamic power only while arithmetic binds; high: whenever a step runs."), [["", ""], ["low", "n"], ["high", "n"]],
+        [["watts", count(e.watts_low), count(e.watts_high)], ["joules an output token", count(e.joules_per_token_low), count(e.joules_per_token_high)], ["kWh", count(e.joules_low / 3.6e6), count(e.joules_high / 3.6e6)]]);
+  }
+
+  function speculation(report) {
+    const s = report.speculation;
+    if (!s) return;
+    section("Speculative decoding");
+    const rows = [["method", s.method + (s.draft_model ? " " + s.draft_model : "")], ["drafts of a slice, at most", count(s.num_speculative_tokens)], ["slices that verified drafts", count(s.drafts)], ["drafts accepted", share(s.acceptance_share)], ["tokens a slice", count(s.tokens_per_slice)], ["pauses of sequences", count(s.pauses)], ["steps of the draft model", count(s.draft_model_steps)]];
+    (s.accepted_share_by_place || []).forEach((x, k) => rows.push([`accepted at place ${k + 1}`, share(x)]));
+    table(card(grid(), "Drafts in the measured window", null, true), [["", ""], ["", "n"]], rows);
   }
 
   /* Where the time of a decode step goes, what binds it, how many users that makes. */
@@ -311,10 +362,14 @@
     distributions([report]);
     latencies(report);
     objectives(report);
+    classes(report);
+    stretches(report);
     section("Course of the run");
     const g = course([report]);
     batches(g, [report]);
     parts(g, [report]);
+    incidents(report);
+    speculation(report);
     node(report);
     stepParts(report);
     stretch(report);
@@ -332,6 +387,10 @@
     ["within every limit", "slo.attainment", share], ["step mean", "steps.time.mean", seconds],
     ["sequences a step", "steps.sequences.mean", count], ["KV pages used", "use.kv_used.mean", share],
     ["preemptions", "scheduler.preemptions", count], ["prefix hits", "scheduler.prefix_hit_share", share],
+    ["drafts accepted", "speculation.acceptance_share", share],
+    ["requests whose engine was lost", "incidents.lost_requests", count],
+    ["client timeouts", "incidents.client_timeouts", count],
+    ["joules an output token, at most", "incidents.energy.joules_per_token_high", count],
   ];
 
   function severalTables(reports) {
@@ -406,7 +465,7 @@
       const series = [
         {name: "on the front", points: plan.pareto.map(point), dots: true, color: "green"},
         {name: "simulated, beaten", points: simulated.filter((l) => !best.has(l.node + l.label)).map(point), dots: true, color: "grey"},
-      ].filter((s) => s.points.length);
+      ].map((s) => Object.assign(s, {points: s.points.filter((p) => known(p[0]))})).filter((s) => s.points.length);
       if (series.length)
         lines(card(g, `Rate per GPU against ${name}`, "Each layout at its highest coarse rate under the objectives. Up and to the left is better."), id, {series, x: {label: name, form: seconds}, y: {label: "sessions/s a GPU", form: count, zero: true}});
     }
@@ -446,6 +505,8 @@
     }
     section("Pareto front");
     front(plan, many);
+    table(card(grid(), "On the front", "Simulated layouts that none beats in rate per GPU, TTFT and TPOT together; coarse.", true), [["layout"], ["GPUs", "n"], ["/s", "n"], ["/s a GPU", "n"], ["TTFT p99", "n"], ["TPOT p99", "n"]],
+      plan.pareto.map((l) => [planName(l, many), count(l.gpus), count(l.rate_per_gpu * l.gpus), count(l.rate_per_gpu), seconds(l.ttft_p99_s), seconds(l.tpot_p99_s)]));
     section("Layouts");
     const m = plan.method.layouts;
     const l = card(grid(), "All layouts", `${m.simulated + m.finalist} simulated, of them ${m.finalist} in full; ${m.bounded} bounded by the roofline; ${m.outpaced} outpaced by estimate; ${m.illegal} illegal. Coarse: ${count(plan.method.coarse_requests)} requests.`, true);

@@ -85,7 +85,8 @@ run "$octet" plan --input 1 --output 1 --exact-lengths --no-async-scheduling --d
   -tp 1 --max-num-seqs 1 --max-num-batched-tokens 1 --num-gpu-blocks-override 256 \
   --slo ttft_mean=20ms --html "$work/plan.html"
 is "$status" 0 "a page of a plan is written"
-drawn plan "pareto-ttft pareto-tpot what-if"
+drawn plan "pareto-ttft what-if"
+has "$(cat "$work/dom")" "On the front" "a table names the points of the front"
 
 if [ "$simgrid" ]; then
   for node in b300-hgx8 pairs-4rc; do
@@ -94,6 +95,19 @@ if [ "$simgrid" ]; then
     is "$status" 0 "a page of $node is written"
     drawn "$node" "$common step-parts loads topology"
   done
+  run "$octet" replay gen:rate=20,input=300,output=30,requests=400,class=chat -tp 4 \
+    --model llama-3.1-8b --node h200-hgx8 --scenario "$OCT_SRCDIR/sim/scenarios/rush.ini" \
+    --scenario "$OCT_SRCDIR/sim/scenarios/power-cap.ini" --client-timeout 1min --warmup 1s \
+    --slo ttft_p99=1s --class-slo chat:ttft_p99=2s --worst-window 5s --speculative-config \
+    '{"method":"ngram","num_speculative_tokens":3,"acceptance":0.6}' --html "$work/what-if.html"
+  is "$status" 0 "a page of a scenario is written"
+  look what-if 500
+  is "$said" "" "what-if: the console is silent"
+  for part in "What happened on the way" "Energy of all GPUs" "cap: capacity x 1" \
+    "Classes of requests" "The worst stretch" "Speculative decoding"; do
+    has "$(cat "$work/dom")" "$part" "what-if: the page has \"$part\""
+  done
+  has "$found" "wide fits" "what-if: it is no wider than a phone"
   # On paper: one page or more, of one size.
   browse --print-to-pdf="$work/page.pdf" "file://$work/b300-hgx8.html" >/dev/null 2>&1
   head -c 5 "$work/page.pdf" | grep -q '%PDF-'
