@@ -104,10 +104,15 @@ bound_layout(const space *s, const oct_setup *setup, oct_plan_layout *l) {
   }
 }
 
+/* It has to serve whole, and with what is left: neither may do better than the other's bound. */
 static void
 bound_after_loss(const space *s, const oct_setup *whole, oct_plan_layout *l) {
   g_autoptr(GError) why = NULL;
   oct_setup setup;
+  bound_layout(s, whole, l);
+  const oct_plan_bound all = l->bound;
+  if (l->fate != OCT_PLAN_FATE_OUTPACED)
+    return;
   if (!lose_one(whole, &l->run, &why) || !oct_setup_make(&l->run, &setup, &why)) {
     g_autofree char *line = first_line(why->message);
     l->fate = OCT_PLAN_FATE_BOUNDED;
@@ -116,6 +121,8 @@ bound_after_loss(const space *s, const oct_setup *whole, oct_plan_layout *l) {
   }
   l->after_loss = label_of(&l->run, "");
   bound_layout(s, &setup, l);
+  l->bound.rate_most = MIN(l->bound.rate_most, all.rate_most);
+  l->bound.rate_guess = MIN(l->bound.rate_guess, all.rate_guess);
   oct_setup_clear(&setup);
 }
 

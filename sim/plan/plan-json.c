@@ -91,14 +91,9 @@ token_price(const oct_plan_race *race, const oct_plan_final *f, guint32 nodes,
   return hourly / 3600 / (tokens_per_s * used) * 1e6;
 }
 
-/* Nodes that serve what is wanted. Where a loss is to be survived, of all nodes one has it. */
 static guint32
 nodes_of(const oct_plan_race *race, const oct_plan_final *f) {
-  const oct_plan_options *o = race->options;
-  if (!(f->healthy > 0) || !(o->wanted > 0))
-    return oct_plan_nodes(o, f->rate.mean);
-  double others = ceil((o->wanted - f->rate.mean) / f->healthy);
-  return others < o->nodes_max ? 1 + (guint32)MAX(0, others) : 0;
+  return oct_plan_nodes_with(race->options, f->rate.mean, f->healthy);
 }
 
 static json_t *
@@ -136,14 +131,22 @@ final_json(const oct_plan_race *race, const oct_plan_final *f) {
                       oct_json_real(token_price(race, f, nodes, sums[4])));
   /* Sure to serve what is wanted: also at the lower end of the interval. */
   double low = f->rate.mean - (isfinite(f->rate.half) ? f->rate.half : 0);
+  double others = isnan(f->healthy) ? low : f->healthy;
   json_object_set_new(out, "wanted_is_sure",
-                      race->options->wanted > 0 ? json_boolean(low * nodes >= race->options->wanted)
-                                                : json_null());
+                      race->options->wanted > 0
+                          ? json_boolean(low + others * (nodes - 1.0) >= race->options->wanted)
+                          : json_null());
   json_object_set_new(out, "seeds", seeds);
   return out;
 }
 
 /* ---------------------------------------------------------------- what-ifs */
+
+/* What a final's other nodes serve, which have all GPUs, when a change makes `rate` of its rate. */
+static double
+changed_healthy(const oct_plan_final *f, double rate) {
+  return f->healthy * rate / f->rate.mean;
+}
 
 static json_t *
 whatifs_json(const oct_plan_race *race, const oct_plan_final *finals, guint n_finals,
@@ -156,17 +159,20 @@ whatifs_json(const oct_plan_race *race, const oct_plan_final *finals, guint n_fi
   for (guint c = 0; c < w->n && w->n_layouts > 0; c++) {
     const oct_plan_layout *best = layout_at(race, finals[0].layout);
     double rate = w->rates[c][0];
-    guint32 gpus = oct_plan_nodes(o, rate) * best->gpus;
+    double others = changed_healthy(&finals[0], rate);
+    guint32 gpus = oct_plan_nodes_with(o, rate, others) * best->gpus;
     gboolean flip = FALSE;
     json_t *item = json_pack("{s:s, s:f, s:o}", "change", w->changes[c].name, "rate", rate, "gpus",
                              gpus > 0 ? json_integer(gpus) : json_null());
     if (w->n_layouts > 1) {
       const oct_plan_layout *next = layout_at(race, finals[1].layout);
-      flip = oct_plan_score(o, next, w->rates[c][1]) > oct_plan_score(o, best, rate);
+      flip = oct_plan_score_with(o, next, w->rates[c][1],
+                                 changed_healthy(&finals[1], w->rates[c][1])) >
+             oct_plan_score_with(o, best, rate, others);
       json_object_set_new(item, "runner_up_rate", oct_json_real(w->rates[c][1]));
       /* Prices of two layouts may also be wrong in opposite directions. */
       if (w->changes[c].cost_scale > 1)
-        apart = oct_plan_score(o, best, rate) > finals[1].score;
+        apart = oct_plan_score_with(o, best, rate, others) > finals[1].score;
     }
     json_object_set_new(item, "flips", json_boolean(flip));
     json_array_append_new(list, item);

@@ -100,6 +100,7 @@ is_in_the_race(const oct_plan_race *race, oct_plan_layout *l, double bar) {
 #define FULL_WIDEN   1.05 /* of the first stream: from the coarse rate */
 #define NEXT_WIDEN   1.02 /* of the others: from the first's */
 #define CHANGE_WIDEN 1.06
+#define WHOLE_SLACK  1.06 /* what two coarse searches may differ by */
 
 /* The least rate of a layout that is worth the bar: its score never falls when the rate rises. */
 static double
@@ -222,6 +223,57 @@ pick_finals(oct_plan_race *race, oct_plan_final finals[OCT_PLAN_FINALS]) {
   return n;
 }
 
+/* A single replica that goes on in another layout after a loss: that may serve more than the whole
+ * does. (Of several replicas one less never does.) */
+static gboolean
+is_replanned(const oct_plan_layout *l) {
+  return l->after_loss != NULL && l->options.n_replicas == 1;
+}
+
+static oct_plan_job
+healthy_job(const oct_plan_race *race, guint layout) {
+  const oct_plan_layout *l = layout_at(race, layout);
+  const double n_left = l->run.n_replicas, n_all = l->options.n_replicas;
+  return (oct_plan_job){.layout = layout,
+                        .healthy = TRUE,
+                        .guess = race->coarse[layout] * n_all / n_left,
+                        .widen = COARSE_WIDEN,
+                        .change = {.name = ""}};
+}
+
+/* Takes out of the race what serves less whole than with one GPU lost, until the finals are of
+ * layouts that do not. */
+static gboolean
+check_whole(oct_plan_race *race, GError **error) {
+  g_autofree gboolean *checked = g_new0(gboolean, race->layouts->len + 1);
+  for (;;) {
+    oct_plan_final finals[OCT_PLAN_FINALS];
+    oct_plan_job jobs[OCT_PLAN_FINALS];
+    json_t *found[OCT_PLAN_FINALS];
+    guint n_jobs = 0, n = pick_finals(race, finals);
+    for (guint f = 0; f < n; f++)
+      if (is_replanned(layout_at(race, finals[f].layout)) && !checked[finals[f].layout])
+        jobs[n_jobs++] = healthy_job(race, finals[f].layout);
+    if (n_jobs == 0)
+      return TRUE;
+    if (!oct_plan_run_jobs(race, "whole", jobs, n_jobs, found, error))
+      return FALSE;
+    for (guint k = 0; k < n_jobs; k++) {
+      const guint i = jobs[k].layout;
+      const double whole = json_number_value(json_object_get(found[k], "rate"));
+      checked[i] = TRUE;
+      if (whole >= race->coarse[i] / WHOLE_SLACK)
+        continue;
+      oct_plan_layout *l = layout_at(race, i);
+      l->why =
+          g_strdup_printf("whole it serves %.4g/s, less than the %.4g/s of %s with one GPU lost",
+                          whole, race->coarse[i], l->after_loss);
+      race->coarse[i] = 0;
+      race->coarse_at[i] = NULL;
+    }
+  }
+}
+
 static int
 by_final_score(const void *a, const void *b) {
   const oct_plan_final *x = a, *y = b;
@@ -300,27 +352,25 @@ run_finals(oct_plan_race *race, oct_plan_final *finals, guint n, GError **error)
 
 /* ---------------------------------------------------------------- without the loss */
 
-/* Coarse: rates so far are those with one GPU lost. */
+/* Coarse: rates so far are those with one GPU lost. Of several nodes one has the loss. */
 static gboolean
 run_healthy(oct_plan_race *race, oct_plan_final *finals, guint n, GError **error) {
   oct_plan_job jobs[OCT_PLAN_FINALS];
   json_t *found[OCT_PLAN_FINALS];
   for (guint f = 0; f < n; f++) {
-    const oct_plan_layout *l = layout_at(race, finals[f].layout);
-    const double n_left = l->run.n_replicas, n_all = l->options.n_replicas;
     finals[f].healthy = NAN;
-    jobs[f] = (oct_plan_job){.layout = finals[f].layout,
-                             .healthy = TRUE,
-                             .guess = race->coarse[finals[f].layout] * n_all / n_left,
-                             .widen = COARSE_WIDEN,
-                             .change = {.name = ""}};
+    jobs[f] = healthy_job(race, finals[f].layout);
   }
   if (n == 0 || layout_at(race, finals[0].layout)->after_loss == NULL)
     return TRUE;
   if (!oct_plan_run_jobs(race, "without the loss", jobs, n, found, error))
     return FALSE;
-  for (guint f = 0; f < n; f++)
+  for (guint f = 0; f < n; f++) {
     finals[f].healthy = json_number_value(json_object_get(found[f], "rate"));
+    finals[f].score = oct_plan_score_with(race->options, layout_at(race, finals[f].layout),
+                                          finals[f].rate.mean, finals[f].healthy);
+  }
+  qsort(finals, n, sizeof *finals, by_final_score);
   return TRUE;
 }
 
@@ -443,7 +493,7 @@ make(oct_plan_race *race, oct_plan_options *options, GError **error) {
   if (!oct_plan_workload_read(&race->options->base->rows, race->options->endless, &race->workload,
                               error) ||
       !settle_demand(race, options, error) || !make_layouts(race, error) ||
-      !oct_plan_open_state(race, error) || !race_coarse(race, error))
+      !oct_plan_open_state(race, error) || !race_coarse(race, error) || !check_whole(race, error))
     return NULL;
   guint n = pick_finals(race, finals);
   if (!run_finals(race, finals, n, error) || !run_healthy(race, finals, n, error) ||

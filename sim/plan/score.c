@@ -24,16 +24,29 @@ oct_plan_estimate_of(const double *values, guint n) {
 }
 
 guint32
-oct_plan_nodes(const oct_plan_options *o, double rate) {
-  if (!(rate > 0))
+oct_plan_nodes_with(const oct_plan_options *o, double rate, double others) {
+  if (!(rate > 0) || others <= 0)
     return 0;
-  double nodes = o->wanted > 0 ? ceil(o->wanted / rate) : o->nodes_max;
+  if (!(o->wanted > 0))
+    return o->nodes_max;
+  double nodes = 1 + ceil((o->wanted - rate) / (isnan(others) ? rate : others));
   return nodes <= o->nodes_max ? (guint32)MAX(1, nodes) : 0;
+}
+
+guint32
+oct_plan_nodes(const oct_plan_options *o, double rate) {
+  return oct_plan_nodes_with(o, rate, NAN);
 }
 
 double
 oct_plan_score(const oct_plan_options *o, const oct_plan_layout *layout, double rate) {
-  guint32 nodes = oct_plan_nodes(o, rate);
+  return oct_plan_score_with(o, layout, rate, NAN);
+}
+
+double
+oct_plan_score_with(const oct_plan_options *o, const oct_plan_layout *layout, double rate,
+                    double others) {
+  guint32 nodes = oct_plan_nodes_with(o, rate, others);
   if (nodes == 0)
     return -INFINITY;
   double price = o->gpu_hour_prices != NULL ? o->gpu_hour_prices[layout->variant] : 1;
@@ -41,7 +54,8 @@ oct_plan_score(const oct_plan_options *o, const oct_plan_layout *layout, double 
   case OCT_PLAN_GOAL_RATE:
     return rate;
   case OCT_PLAN_GOAL_GPUS: {
-    double spare = MIN(rate * nodes / o->wanted, 1e2) / 1e2;
+    double serves = rate + (isnan(others) ? rate : others) * (nodes - 1.0);
+    double spare = MIN(serves / o->wanted, 1e2) / 1e2;
     return SPARE_WEIGHT * spare - (double)layout->gpus * nodes;
   }
   case OCT_PLAN_GOAL_COST:

@@ -37,6 +37,18 @@ run "$octet" plan $quick $server --slo ttft_mean=30ms --state "$work/state"
 is "$status" 2 "another question's state is refused"
 has "$err" "belongs to another" "saying why"
 
+# Of five stages a loss leaves TP4, which serves far more than they do: no plan rests on that.
+if "$octet" --version | grep -q 'SimGrid: [0-9]'; then
+  run "$octet" plan --input 1000 --output 200 --model llama-3.1-70b --node h200-hgx8 -pp 5 \
+    --max-gpus 5 --survive-loss --slo ttft_p99=2s,tpot_p99=50ms --coarse-requests 100 \
+    --duration 5s --seeds 1
+  is "$status" 0 "a plan with one GPU lost is made"
+  has "$out" "TP1 PP5 x1: whole it serves" "what serves less whole than after a loss is told of"
+  has "$out" "No layout serves this" "... and is not recommended"
+else
+  skip "a layout that serves less whole than after a loss" "SimGrid is not built in"
+fi
+
 refuses() {
   what=$1 wanted=$2
   shift 2

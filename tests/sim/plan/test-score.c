@@ -43,6 +43,22 @@ test_goals(void) {
   g_assert_cmpfloat(oct_plan_score(&o, &dear, 31), >, oct_plan_score(&o, &small, 3));
 }
 
+/* Of several nodes one has lost a GPU: 4.3 there, 7.2 on each of the others. */
+static void
+test_one_loss(void) {
+  const oct_plan_layout l = {.gpus = 6}, more = {.gpus = 8};
+  const oct_plan_options o = asked(OCT_PLAN_GOAL_GPUS, 9.1, 4, NULL);
+  g_assert_cmpuint(oct_plan_nodes_with(&o, 4.3, 7.2), ==, 2);
+  g_assert_cmpuint(oct_plan_nodes_with(&o, 4.3, NAN), ==, 3);
+  g_assert_cmpuint(oct_plan_nodes(&o, 4.3), ==, 3);
+  g_assert_cmpuint(oct_plan_nodes_with(&o, 9.1, 1), ==, 1);
+  g_assert_cmpuint(oct_plan_nodes_with(&o, 4.3, 0), ==, 0);
+  g_assert_cmpuint(oct_plan_nodes_with(&o, 4.3, 1), ==, 0); /* six are more than four */
+  g_assert_cmpfloat(oct_plan_score_with(&o, &l, 4.3, 7.2), >,
+                    oct_plan_score_with(&o, &more, 7.2, 9.3));
+  g_assert_cmpfloat(oct_plan_score(&o, &l, 4.3), <, oct_plan_score(&o, &more, 7.2));
+}
+
 /* What the race rests on: a bound on the rate is a bound on the score. */
 static void
 test_monotone(void) {
@@ -65,6 +81,7 @@ main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/plan/score/interval-is-students", test_interval);
   g_test_add_func("/plan/score/each-goal-has-its-order", test_goals);
+  g_test_add_func("/plan/score/of-several-nodes-one-has-the-loss", test_one_loss);
   g_test_add_func("/plan/score/never-falls-with-the-rate", test_monotone);
   return g_test_run();
 }
