@@ -276,8 +276,12 @@ static gboolean
 open_weights(oct_cpu_model *m, const oct_cpu_model_options *o, GError **error) {
   GError *why = NULL;
   if (o->path != NULL) {
-    m->files = oct_model_files_open(o->path, NULL, o->format, o->seed, NULL, &why);
+    g_autoptr(oct_map_report) report = oct_map_report_new();
+    m->files = oct_model_files_open(o->path, NULL, o->format, o->seed, report, &why);
     if (m->files != NULL) {
+      g_autofree char *line = oct_map_report_skipped_line(report);
+      if (line != NULL)
+        g_message("cpu: %s", line);
       m->spec = m->files->spec;
       m->map = m->files->map;
     }

@@ -9,8 +9,12 @@ oct_cuda_source_open(oct_cuda_source *s, const oct_cuda_options *o, const oct_mo
   GError *why = NULL;
   *s = (oct_cuda_source){.spec = spec};
   if (o->model != NULL) {
-    s->files = oct_model_files_open(o->model, NULL, o->format, o->seed, NULL, &why);
+    g_autoptr(oct_map_report) report = oct_map_report_new();
+    s->files = oct_model_files_open(o->model, NULL, o->format, o->seed, report, &why);
     if (s->files != NULL) {
+      g_autofree char *line = oct_map_report_skipped_line(report);
+      if (line != NULL)
+        g_message("cuda: %s", line);
       s->map = s->files->map;
       s->spec = s->files->spec;
     }

@@ -137,6 +137,14 @@ oct_cuda_stepper_new(const oct_cuda_stepper_options *options) {
   return s;
 }
 
+/* For everybody who loads a model. */
+static void
+tell_rate(const oct_cuda_stepper *s, gint64 since_us) {
+  double seconds = (double)MAX(g_get_monotonic_time() - since_us, 1) * 1e-6;
+  g_message("cuda: rank %u: %.2f GB of weights in %.1f s, %.2f GB/s", s->rank.index,
+            (double)s->model.bytes * 1e-9, seconds, (double)s->model.bytes * 1e-9 / seconds);
+}
+
 /* A start-up line for what took so long. */
 static void
 log_phase(const oct_cuda_stepper *s, const char *what, guint64 bytes, gint64 *since_us) {
@@ -157,6 +165,7 @@ open_parts(oct_cuda_stepper *s) {
   if (!oct_cuda_model_load(&s->model, &s->rank, s->options.source, s->options.slots->max_context,
                            s->options.progress, s->options.user))
     return FALSE;
+  tell_rate(s, since);
   log_phase(s, "weights", s->model.bytes, &since);
   guint64 used = s->rank.used;
   if (!make_memory(s))

@@ -53,6 +53,16 @@ oct_map_report_new(void) {
   return report;
 }
 
+char *
+oct_map_report_skipped_line(const oct_map_report *report) {
+  const oct_map_list *list = &report->skipped;
+  if (list->n == 0)
+    return NULL;
+  return g_strdup_printf("%u tensor%s of the checkpoint %s not read, as the first: %s", list->n,
+                         list->n == 1 ? "" : "s", list->n == 1 ? "is" : "are",
+                         (const char *)g_ptr_array_index(list->texts, 0));
+}
+
 void
 oct_map_report_free(oct_map_report *report) {
   oct_map_list *list;

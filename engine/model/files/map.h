@@ -81,6 +81,9 @@ typedef struct oct_map_report {
 oct_map_report *oct_map_report_new(void);
 void oct_map_report_free(oct_map_report *report); /* accepts NULL */
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(oct_map_report, oct_map_report_free)
+/* A line about what is skipped, for whoever loads the checkpoint: "165 tensors of the checkpoint
+ * are not read, as the first: vision_tower.…: another modality". NULL: nothing is. Owned. */
+char *oct_map_report_skipped_line(const oct_map_report *report) G_GNUC_WARN_UNUSED_RESULT;
 
 /* Life cycle. The spec is read, not kept. NULL with *error (TENSOR), which names the first
  * problems, when anything is missing, wrong or unexpected; `report` (may be NULL) then has them

@@ -55,6 +55,9 @@ every_tensor_is_claimed_or_said_to_be_skipped(void) {
   for (guint i = 0; i < report->skipped.texts->len; i++)
     g_assert_true(
         g_str_has_suffix(g_ptr_array_index(report->skipped.texts, i), ": another modality"));
+  g_autofree char *line = oct_map_report_skipped_line(report);
+  g_assert_nonnull(strstr(line, "168 tensors of the checkpoint are not read, as the first: "));
+  g_assert_true(g_str_has_suffix(line, ": another modality"));
   guint64 bytes = 0, experts = 0;
   for (guint i = 0; i < oct_weight_map_n(f->map); i++) {
     const oct_weight *w = oct_weight_map_at(f->map, i);

@@ -306,6 +306,68 @@ disorder_breaks_nothing(void) {
 }
 
 static void
+expect_no_markers(const char *text, oct_parse_options options) {
+  static const char *const markers[] = {"<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>"};
+  g_autofree char *out = take_apart(options, text, 0, 1);
+  for (gsize i = 0; i < G_N_ELEMENTS(markers); i++) {
+    if (strstr(out, markers[i]) != NULL)
+      g_test_message("'%s' gives '%s'", text, out);
+    g_assert_null(strstr(out, markers[i]));
+  }
+}
+
+/* Kimi K3's markers are in no text that a client gets: of a stream that ends anywhere, that has
+ * pieces twice, too few or in another order. */
+static void
+markers_of_kimi_k3_never_leak(void) {
+  static const char *const pieces[] = {O("think"),
+                                       C("think"),
+                                       O("response"),
+                                       C("response"),
+                                       O("tools"),
+                                       C("tools"),
+                                       O("call tool=\"f\" index=\"1\""),
+                                       C("call"),
+                                       O("argument key=\"a\" type=\"string\""),
+                                       O("argument key=\"b\" type=\"number\""),
+                                       C("argument"),
+                                       O("json type=\"object\""),
+                                       C("json"),
+                                       O("message role=\"assistant\""),
+                                       C("message"),
+                                       "<|open|>",
+                                       "<|close|>",
+                                       "<|sep|>",
+                                       "<|end_of_msg|>",
+                                       "text",
+                                       "1",
+                                       "\xe4\xbd\xa0",
+                                       "\n"};
+  oct_rng rng;
+  oct_rng_seed(&rng, 12, 0);
+  g_test_message("seed 12");
+  for (guint round = 0; round < 3000; round++) {
+    g_autoptr(GString) text = g_string_new(NULL);
+    /* A good stream, then strikes: pieces that are lost, repeated or put elsewhere. */
+    for (guint n = (guint)oct_rng_below(&rng, 18); n > 0; n--)
+      g_string_append(text, pieces[round % 2 == 0 ? (G_N_ELEMENTS(pieces) - n) % 15
+                                                  : oct_rng_below(&rng, G_N_ELEMENTS(pieces))]);
+    g_string_truncate(text, oct_rng_below(&rng, text->len + 1));
+    const oct_parse_options options = {.family = OCT_PARSE_KIMI_K3,
+                                       .tools = oct_rng_below(&rng, 2) > 0,
+                                       .begins_in_thinking = oct_rng_below(&rng, 2) > 0};
+    expect_no_markers(text->str, options);
+  }
+  static const char good[] = "a" C("think") O("response") "b" C("response") O("tools")
+      O("call tool=\"f\" index=\"1\"") O("argument key=\"a\" type=\"string\"") "x" C("argument")
+          C("call") C("tools") "<|end_of_msg|>";
+  for (gsize n = 0; n <= sizeof good - 1; n++) {
+    g_autofree char *cut = g_strndup(good, n);
+    expect_no_markers(cut, (oct_parse_options)K3);
+  }
+}
+
+static void
 ignore_event(gpointer data, const oct_parse_event *event) {
   (void)event;
   ++*(guint *)data;
@@ -331,6 +393,7 @@ main(int argc, char **argv) {
     g_test_add_data_func(path, &cases[i], is_taken_apart_the_same_in_all_pieces);
   }
   g_test_add_func("/text/parse/disorder-breaks-nothing", disorder_breaks_nothing);
+  g_test_add_func("/text/parse/markers-of-kimi-k3-never-leak", markers_of_kimi_k3_never_leak);
   g_test_add_func("/text/parse/calls-are-limited", calls_are_limited);
   return g_test_run();
 }
