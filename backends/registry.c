@@ -484,7 +484,7 @@ static const oct_backend_key cuda_keys[] = {
     {"overlap", "kernels begin while others end in steps of up to so many tokens (default 64)"},
     {"expand",
      "latent attention makes keys and values for a sequence of so many new tokens or more, "
-     "and works on latents for others; 0: for all (default 0)"},
+     "and works on latents for others; 0: for all (default 256)"},
     {"expand_keys", "for so many positions at a time, rounded up to whole pages (default 8192)"},
     {"nvls", "0 or 1: NVLink multicast for collectives (default 0)"},
     {"devices", "of the world, 0 to 64: beyond the GPUs they are taken round by round (default: "

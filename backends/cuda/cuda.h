@@ -54,7 +54,7 @@ typedef struct oct_cuda_options {
 
 void oct_cuda_options_default(
     oct_cuda_options *options); /* all the GPUs, seed 1, 30 s, overlap in
-                                   steps of 64 tokens, expand 0, 8192 at a time */
+                                   steps of 64 tokens, expand 256, 8192 at a time */
 
 /* A new world; options NULL = default. NULL with *error: CONFIG names the option that is wrong,
  * DEVICE says why there is no GPU (no driver, none found, or Octet was built without CUDA). Opens

@@ -496,7 +496,7 @@ void
 oct_cuda_options_default(oct_cuda_options *options) {
   *options = (oct_cuda_options){.seed = 1,
                                 .overlap = 64,
-                                .expand = 0,
+                                .expand = 256,
                                 .expand_keys = 8192,
                                 .deadline_ns = 30 * (gint64)NS_PER_S};
 }

@@ -249,6 +249,44 @@ steps_beyond_the_largest_graph_are_not_padded(void) {
   bench_close(&b);
 }
 
+/* A decode, a prompt of 3 tokens and one of 9, which comes first in the record: it is the batch's
+ * last, and the step is not padded. */
+static void
+prompts_that_are_expanded_come_last(void) {
+  static const oct_cuda_padding padding = {
+      .decodes = GRAPHS, .tokens = 64, .rows = 8, .seqs = 8, .expand = 5};
+  bench b;
+  bench_open(&b);
+  begin(&b);
+  open_slot(&b, 0, 3);
+  add_prompt(&b, 0, 3);
+  g_assert_true(make(&b));
+  begin(&b);
+  open_slot(&b, 1, 9);
+  add_prompt(&b, 1, 9);
+  open_slot(&b, 2, 3);
+  add_prompt(&b, 2, 3);
+  add_decode(&b, 0, 3);
+  g_assert_true(oct_cuda_plan_make(b.plan, &b.slots, oct_step_end(b.builder), &padding, &b.fault));
+  const oct_cuda_domain_plan *d = &b.plan->domains[0];
+  g_assert_cmpuint(d->padded.n_tokens, ==, 0);
+  g_assert_cmpuint(d->prompts->len, ==, 1);
+  const oct_cuda_prompt *prompt = &g_array_index(d->prompts, oct_cuda_prompt, 0);
+  g_assert_cmpuint(prompt->first, ==, 4);
+  g_assert_cmpuint(prompt->n_tokens, ==, 9);
+  g_assert_cmpuint(prompt->position, ==, 0);
+  g_assert_cmpuint(prompt->slot, ==, 1);
+  g_assert_cmpuint(b.plan->parts[0].seq, ==, 2);
+  g_assert_cmpuint(b.plan->parts[1].seq, ==, 1);
+  g_assert_cmpuint(b.plan->parts[2].seq, ==, 0);
+  /* The next step has none. */
+  begin(&b);
+  add_decode(&b, 0, 4);
+  g_assert_true(oct_cuda_plan_make(b.plan, &b.slots, oct_step_end(b.builder), &padding, &b.fault));
+  g_assert_cmpuint(d->prompts->len, ==, 0);
+  bench_close(&b);
+}
+
 static void
 graph_sizes_hold_what_they_are_for(void) {
   for (guint32 n = 1; n <= 2048; n++) {
@@ -432,6 +470,8 @@ main(int argc, char **argv) {
   g_test_add_func("/cuda/plan/mixed-steps-are-padded-apart", mixed_steps_are_padded_apart);
   g_test_add_func("/cuda/plan/steps-beyond-the-largest-graph-are-not-padded",
                   steps_beyond_the_largest_graph_are_not_padded);
+  g_test_add_func("/cuda/plan/prompts-that-are-expanded-come-last",
+                  prompts_that_are_expanded_come_last);
   g_test_add_func("/cuda/plan/graph-sizes-hold-what-they-are-for",
                   graph_sizes_hold_what_they_are_for);
   g_test_add_func("/cuda/plan/the-last-change-of-a-page-holds", the_last_change_of_a_page_holds);
