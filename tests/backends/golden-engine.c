@@ -158,20 +158,23 @@ one_after_the_other(rig *r, rig_request *ended, void *user) {
     }
 }
 
+/* Hits at whole pages of `block` tokens, with a snapshot of recurrent states at each. */
 static void
-from_the_prefix_cache(const subject *of) {
+from_pages_of(const subject *of, guint32 block, guint32 shared) {
   scene s;
   scene_open(&s, of, of->world->usual);
   s.config.prefix_caching = TRUE;
+  s.config.instance.block_size = block;
   /* A page of ranks that share tokens out holds that many times more of them. */
-  guint32 page = 16 * of->world->parallel.decode_context;
+  guint32 page = block * of->world->parallel.decode_context;
+  guint32 whole = (s.g.n_prompt - 1) / page * page;
   s.config.state_snapshot_interval = page;
   s.r.on_ended = one_after_the_other;
   rig_request *first = ask_golden(&s, 0), *second = ask_golden(&s, OCT_TIME_NEVER);
-  /* Shares 20 tokens with it, then goes its own way: and is itself found again. */
+  /* Shares some tokens with it, then goes its own way: and is itself found again. */
   guint32 ids[GOLDEN_PROMPT];
   for (guint32 i = 0; i < s.g.n_prompt; i++)
-    ids[i] = i < 20 ? s.g.prompt[i] : s.g.prompt[s.g.n_prompt - 1 - i];
+    ids[i] = i < shared ? s.g.prompt[i] : s.g.prompt[s.g.n_prompt - 1 - i];
   rig_request *third = ask(&s, ids, s.g.n_prompt, OCT_TIME_NEVER);
   rig_request *fourth = ask(&s, ids, s.g.n_prompt, OCT_TIME_NEVER);
   scene_run(&s);
@@ -179,10 +182,21 @@ from_the_prefix_cache(const subject *of) {
   assert_golden(&s, second);
   assert_same(third, fourth, 0);
   g_assert_cmpuint(first->record.cached_tokens, ==, 0);
-  g_assert_cmpuint(second->record.cached_tokens, ==, 32);
-  g_assert_cmpuint(third->record.cached_tokens, ==, 20 / page * page);
-  g_assert_cmpuint(fourth->record.cached_tokens, ==, 32);
+  g_assert_cmpuint(second->record.cached_tokens, ==, whole);
+  g_assert_cmpuint(third->record.cached_tokens, ==, shared / page * page);
+  g_assert_cmpuint(fourth->record.cached_tokens, ==, whole);
   scene_close(&s);
+}
+
+static void
+from_the_prefix_cache(const subject *of) {
+  from_pages_of(of, 16, 20);
+}
+
+/* Delta attention takes prompts in chunks of 16 tokens: hits at 40 and at 24 are in the middle. */
+static void
+from_the_prefix_cache_between_chunks(const subject *of) {
+  from_pages_of(of, 8, 28);
 }
 
 /* What two other prompts give alone. */
@@ -481,6 +495,7 @@ add_all(const golden_world *world, const char *const *names) {
   for (const char *const *name = names; *name != NULL; name++) {
     add(world, *name, "in-chunks", in_chunks);
     add(world, *name, "from-the-prefix-cache", from_the_prefix_cache);
+    add(world, *name, "from-the-prefix-cache-between-chunks", from_the_prefix_cache_between_chunks);
     add(world, *name, "after-recomputing", after_recomputing);
     add(world, *name, "after-offloading", after_offloading);
     add(world, *name, "in-company", in_company);
