@@ -460,16 +460,21 @@ print_step_times(FILE *out, const json_t *r) {
   if (json_array_size(rows) == 0)
     return;
   gboolean two = oct_report_at(json_array_get(rows, 0), "target_s") != NULL;
+  gboolean own = oct_report_at(json_array_get(rows, 0), "own_s") != NULL;
   fprintf(out, "\ndecode step at %s tokens of context each\n",
           oct_report_count(oct_report_number(r, "step_times.context_tokens")));
-  fprintf(out, "  %-8s%16s%16s%16s\n", "batch", two ? "measured MoE" : "step",
-          two ? "target MoE" : "", "roofline floor");
+  fprintf(out, "  %-8s%16s%16s", "batch", two ? "measured MoE" : "step", two ? "target MoE" : "");
+  if (own)
+    fprintf(out, "%16s", "own kernels");
+  fprintf(out, "%16s\n", "roofline floor");
   gsize i;
   json_array_foreach(rows, i, row) {
-    fprintf(out, "  %-8s%16s%16s%16s%s\n", oct_report_count(oct_report_number(row, "batch")),
+    fprintf(out, "  %-8s%16s%16s", oct_report_count(oct_report_number(row, "batch")),
             oct_report_seconds(oct_report_number(row, "measured_s")),
-            two ? oct_report_seconds(oct_report_number(row, "target_s")) : "",
-            oct_report_seconds(oct_report_number(row, "floor_s")),
+            two ? oct_report_seconds(oct_report_number(row, "target_s")) : "");
+    if (own)
+      fprintf(out, "%16s", oct_report_seconds(oct_report_number(row, "own_s")));
+    fprintf(out, "%16s%s\n", oct_report_seconds(oct_report_number(row, "floor_s")),
             i + 1 == json_array_size(rows) ? "  (this run's mean)" : "");
   }
 }

@@ -67,6 +67,8 @@ oct_step_times_json(const oct_replay_result *r) {
   g_autoptr(oct_cost) measured = oct_step_times_cost(s, OCT_MOE_KERNEL_MEASURED);
   g_autoptr(oct_cost) target =
       oct_model_has_experts(s->spec) ? oct_step_times_cost(s, OCT_MOE_KERNEL_TARGET) : NULL;
+  gboolean is_own = s->options.moe_kernel == OCT_MOE_KERNEL_OWN;
+  g_autoptr(oct_cost) own = is_own ? oct_step_times_cost(s, OCT_MOE_KERNEL_OWN) : NULL;
   if (measured == NULL)
     return json_null();
   guint32 batches[] = {1, 8, 32, 64, 128, 256, c.batch};
@@ -80,6 +82,8 @@ oct_step_times_json(const oct_replay_result *r) {
     json_object_set_new(row, "target_s",
                         target != NULL ? json_real((double)step_ns(target, &shape) / 1e9)
                                        : json_null());
+    json_object_set_new(row, "own_s",
+                        own != NULL ? json_real((double)step_ns(own, &shape) / 1e9) : json_null());
     json_object_set_new(row, "floor_s",
                         json_real((double)oct_cost_floor_ns(measured, &shape) / 1e9));
     json_array_append_new(rows, row);

@@ -17,9 +17,10 @@ gboolean oct_step_times_context(const oct_replay_result *result, oct_step_contex
 /* Prices of the setup with another kernel for experts; owned, NULL where it cannot be priced. */
 oct_cost *oct_step_times_cost(const oct_setup *setup, oct_moe_kernel kernel);
 
-/* {context_tokens, rows: [{batch, measured_s, target_s, floor_s}]}, for batches 1, 8, 32, 64, 128,
- * 256 and the run's mean of sequences a step, every sequence at the run's mean context; null
- * without a node. target_s is null for a model without experts. Owned. */
+/* {context_tokens, rows: [{batch, measured_s, target_s, own_s, floor_s}]}, for batches 1, 8, 32,
+ * 64, 128, 256 and the run's mean of sequences a step, every sequence at the run's mean context;
+ * null without a node. target_s is null for a model without experts, own_s unless this engine's own
+ * kernels are priced. Owned. */
 json_t *oct_step_times_json(const oct_replay_result *result);
 
 #endif
