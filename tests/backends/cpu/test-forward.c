@@ -3,7 +3,7 @@
  * chunks, tiles, threads, the place of pages or other sequences in the batch. */
 #include <string.h>
 
-#include "backends/cpu/forward.h"
+#include "backends/cpu/forward-internal.h"
 #include "engine/backend.h"
 #include "tests/backends/cpu/golden.h"
 
@@ -185,6 +185,96 @@ equals_the_reference(gconstpointer data) {
   bench_close(&b);
 }
 
+/* A tensor of the oracle's for a layer, n floats. */
+static const float *
+of_layer(const bench *b, guint32 layer, const char *what, gsize n) {
+  g_autofree char *name = g_strdup_printf("layer.%u.%s", layer, what);
+  return golden_floats(&b->g, name, n);
+}
+
+static void
+expect_near(const char *what, guint32 layer, const float *got, const float *wanted, gsize n) {
+  double error = golden_error(got, wanted, n);
+  g_test_message("layer %u %s: relative L2 %.2e", layer, what, error);
+  g_assert_cmpfloat(error, <=, LIMIT);
+}
+
+/* Logits of the layer's router, and the weights that its choices get. */
+static void
+check_router(const bench *b, guint32 layer) {
+  const oct_cpu_layer *l = &b->model->layers[layer];
+  const float *logits = b->forward->room.logits;
+  guint32 n = b->g.n_prompt, experts = l->ffn->n_experts, top = l->ffn->top_k;
+  oct_routing routing = oct_cpu_model_routing(b->model, l);
+  g_autofree float *scratch = g_new(float, 3 * experts), *weights = g_new(float, n *top);
+  guint32 chosen[16];
+  g_assert_cmpuint(top, <=, G_N_ELEMENTS(chosen));
+  for (guint32 i = 0; i < n; i++)
+    oct_ref_route(&routing, logits + (gsize)i * experts, chosen, weights + (gsize)i * top, scratch);
+  expect_near("router's logits", layer, logits, of_layer(b, layer, "router_logits", n * experts),
+              (gsize)n * experts);
+  expect_near("choices", layer, weights, of_layer(b, layer, "router_weight", n * top),
+              (gsize)n * top);
+}
+
+static void
+check_routers(void *user, guint32 after, guint32 first, guint32 n, const float *x) {
+  const bench *b = user;
+  (void)x;
+  g_assert_cmpuint(first, ==, 0);
+  g_assert_cmpuint(n, ==, b->g.n_prompt);
+  if (after > 0 && after <= b->g.spec->n_layers &&
+      b->model->layers[after - 1].ffn->kind != OCT_FFN_DENSE)
+    check_router(b, after - 1);
+}
+
+static void
+check_state(const bench *b, guint32 layer) {
+  const oct_attention_spec *a = b->model->layers[layer].attention;
+  const float *state = oct_cpu_memory_state(b->memory, 0, layer,
+                                            b->views[0].tables[b->model->layers[layer].group][0]);
+  gsize n = (gsize)a->n_heads * a->head_dim * a->head_dim;
+  gsize inputs = 3 * (gsize)(a->conv_kernel - 1) * a->n_heads * a->head_dim;
+  expect_near("state", layer, state, of_layer(b, layer, "cache_S", n), n);
+  expect_near("convolution", layer, state + n, of_layer(b, layer, "cache_conv", inputs), inputs);
+}
+
+static void
+check_rows(const bench *b, guint32 layer) {
+  const oct_attention_spec *a = b->model->layers[layer].attention;
+  oct_kv_layer kv = oct_cpu_memory_layer(b->memory, 0, layer);
+  const guint32 *pages = b->views[0].tables[b->model->layers[layer].group];
+  guint32 n = b->g.n_prompt;
+  g_autofree float *latents = g_new(float, n * a->kv_lora), *keys = g_new(float, n * a->qk_rope);
+  for (guint32 i = 0; i < n; i++) {
+    const guint8 *page = (const guint8 *)kv.base + pages[i / kv.page_tokens] * kv.page_stride;
+    const float *row = (const float *)(gconstpointer)page + (gsize)(i % kv.page_tokens) * kv.width;
+    memcpy(latents + (gsize)i * a->kv_lora, row, a->kv_lora * sizeof *row);
+    memcpy(keys + (gsize)i * a->qk_rope, row + a->kv_lora, a->qk_rope * sizeof *row);
+  }
+  expect_near("latents", layer, latents, of_layer(b, layer, "cache_latent", n * a->kv_lora),
+              (gsize)n * a->kv_lora);
+  expect_near("shared keys", layer, keys, of_layer(b, layer, "cache_kpe", n * a->qk_rope),
+              (gsize)n * a->qk_rope);
+}
+
+/* What a prompt leaves behind, and how it chose. */
+static void
+caches_and_choices_equal_the_reference(gconstpointer data) {
+  bench b;
+  oct_cpu_token tokens[GOLDEN_PROMPT];
+  bench_open(&b, data, &usual);
+  oct_cpu_forward_set_watch(b.forward, check_routers, &b);
+  run(&b, tokens, add(tokens, 0, 0, 0, b.g.prompt, b.g.n_prompt));
+  oct_cpu_forward_set_watch(b.forward, NULL, NULL);
+  for (guint32 l = 0; l < b.g.spec->n_layers; l++)
+    if (b.model->layers[l].attention->kind == OCT_ATTENTION_KDA)
+      check_state(&b, l);
+    else
+      check_rows(&b, l);
+  bench_close(&b);
+}
+
 /* ---------------------------------------------------------------- equal bits */
 
 static void
@@ -309,6 +399,11 @@ add_tests(const char *const *names) {
 int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
+  for (const char *const *name = golden_k3_names; *name != NULL; name++) {
+    g_autofree char *path =
+        g_strdup_printf("/cpu/forward/%s/caches-and-choices-equal-the-reference", *name);
+    g_test_add_data_func(path, *name, caches_and_choices_equal_the_reference);
+  }
   add_tests(golden_names);
   add_tests(golden_k3_names);
   g_test_add_data_func("/cpu/forward/deepseek-v3/expanded-latents-agree", "deepseek-v3",
