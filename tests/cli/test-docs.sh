@@ -99,9 +99,10 @@ cp TRACE.csv TRACE
 # What stands in the place of names, and what makes a run short. An empty line: not to be run here.
 shortened() {
   line=$(printf '%s\n' "$1" | sed 's/--slo …/--slo ttft_p99=2s,tpot_p99=50ms/
-    s/--model …/--model llama-3.1-8b/; s/--node …/--node h200-hgx8/')
+    s/--model …/--model llama-3.1-8b/; s/--node …/--node h200-hgx8/
+    s/ … / --model llama-3.1-70b --node h200-hgx8 /; s/ …$/ --model llama-3.1-70b --node h200-hgx8/')
   case $line in
-  *…* | *URL* | *DIR* | *FILE* | *mine.ini* | *--steps* | *bench.json*) ;;
+  *…* | "octet serve"* | *URL* | *DIR* | *FILE* | *mine.ini* | *--steps* | *bench.json*) ;;
   "octet plan "*day.trace*)
     echo "$line --max-gpus 2 --coarse-requests 20" | sed 's/--worst-window 5min/--worst-window 20s/'
     ;;
