@@ -202,6 +202,7 @@ oct_cost *
 oct_audit_cost(const oct_audit_group *g, const oct_parallel *parallel, oct_dtype kv) {
   oct_cost_options options = OCT_COST_OPTIONS_DEFAULT;
   options.kv_dtype = kv;
+  options.even_floor = TRUE;
   if (g->spec == NULL || g->profile == NULL || !oct_parallel_check(g->spec, parallel, NULL))
     return NULL;
   return oct_cost_new(g->spec, parallel, NULL, g->profile, &options, NULL);

@@ -196,6 +196,9 @@ typedef struct oct_cost_options {
   /* Queries and keys are normed over the heads of all ranks (MiniMax-M2): two kernels more in each
    * layer, and the sums of squares cross the ranks. */
   gboolean whole_norms;
+  /* The floor is of weights in equal parts on all tensor ranks: of any software, where it otherwise
+   * is of the parts that this engine's ranks hold (engine/model/split.h). Prices stay. */
+  gboolean even_floor;
   gboolean fused_norms; /* norms belong to the all-reduce before them: free where there is one */
   double expert_time;   /* routed experts take so many times their price, at least 0.1; 0 = 1 */
   /* Every stage takes so many times its price, to see what an error of the prices does; 0 = 1.
@@ -271,6 +274,9 @@ gint64 oct_cost_floor_ns(const oct_cost *cost, const oct_step_shape *shape);
 /* HBM bytes of the heaviest rank of `stage` that the floor counts: weights once (experts by
  * distinct touched), KV and state. */
 double oct_cost_floor_bytes(const oct_cost *cost, const oct_step_shape *shape, guint32 stage);
+/* What a rank of the stage holds when each matrix is cut into equal parts for all tensor ranks. */
+void oct_cost_even_weights(const oct_model_spec *spec, const oct_parallel *parallel, guint32 stage,
+                           oct_weights *out);
 /* The same bytes by what they are; their sum but for `experts_least`, which is what the routed
  * experts come to at best: every token chooses the same ones, spread evenly over the ranks. */
 typedef struct oct_cost_floor_parts {

@@ -50,12 +50,34 @@ expert_rank_bytes(const oct_cost *cost, guint f) {
   return 0;
 }
 
+/* Norms and other vectors are as the rank has them: a norm of hidden states is wanted by all. */
+void
+oct_cost_even_weights(const oct_model_spec *spec, const oct_parallel *parallel, guint32 stage,
+                      oct_weights *out) {
+  oct_parallel whole = *parallel;
+  oct_weights rank;
+  whole.tensor = whole.decode_context = 1;
+  oct_model_rank_weights(spec, parallel, stage, &rank);
+  oct_model_rank_weights(spec, &whole, stage, out);
+  oct_weight_sum *const sums[] = {&out->attention,      &out->dense_ffn, &out->experts,
+                                  &out->shared_experts, &out->router,    &out->latent,
+                                  &out->embedding,      &out->head};
+  for (gsize i = 0; i < G_N_ELEMENTS(sums); i++) {
+    sums[i]->parameters /= parallel->tensor;
+    sums[i]->bytes /= parallel->tensor;
+  }
+  out->norms = rank.norms;
+}
+
 /* Weights that every step reads: all but the embedding table and the routed experts. */
 static oct_weights
 fixed_weights(const oct_cost *cost, guint32 stage, const step_most *most) {
   oct_weights w;
   const gboolean last = stage == cost->n_stages - 1;
-  oct_model_rank_weights(cost->spec, &cost->parallel, stage, &w);
+  if (cost->options.even_floor)
+    oct_cost_even_weights(cost->spec, &cost->parallel, stage, &w);
+  else
+    oct_model_rank_weights(cost->spec, &cost->parallel, stage, &w);
   if (last && cost->spec->tied_embeddings && w.head.bytes == 0)
     w.head = w.embedding;
   w.embedding = w.experts = (oct_weight_sum){0};
