@@ -70,7 +70,8 @@ struct oct_shadow {
   guint32 n_groups, n_domains, page_tokens;
   oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
   gboolean has_state, tracks_pages;
-  unit_pool *pools; /* [tier][domain][group] */
+  gboolean looks_at_pages; /* what a slice writes is noted: state, pages or chains */
+  unit_pool *pools;        /* [tier][domain][group] */
   slot *slots;
   page_table *tables; /* [slot][group] */
   guint32 next_owner;

@@ -32,6 +32,7 @@ oct_shadow_new(const oct_instance_config *config, const oct_shadow_options *opti
   shadow_experts_new(s);
   s->slots = g_new0(slot, config->max_slots);
   s->tables = g_new0(page_table, (gsize)config->max_slots * s->n_groups);
+  s->looks_at_pages = s->has_state || s->tracks_pages || config->check_tags;
   s->next_owner = SHADOW_NO_OWNER + 1;
   s->ring_size = config->depth + 1;
   s->ring = g_new(step_entry *, s->ring_size);
@@ -237,6 +238,20 @@ is_plain_decode(const oct_shadow *s, const oct_slice *in) {
          !s->config.check_tags;
 }
 
+/* Whether the slot's pages are in order for a token at `position`; if not, shadow_check_slice()
+ * says why. */
+static inline gboolean
+pages_reach(const oct_shadow *s, guint32 slot_id, guint32 position) {
+  for (guint32 g = 0; g < s->n_groups; g++) {
+    const page_table *t = &s->tables[slot_id * s->n_groups + g];
+    const guint32 window = s->groups[g].window;
+    if ((guint64)t->n * s->page_tokens <= position || t->first_set > t->first_live ||
+        (window > 0 && t->first_live > 0))
+      return FALSE;
+  }
+  return TRUE;
+}
+
 /* run_slice() of a plain decode. */
 static gboolean
 run_decode(oct_shadow *s, const oct_step *step, guint32 i, step_entry *entry, oct_fault *fault) {
@@ -244,10 +259,11 @@ run_decode(oct_shadow *s, const oct_step *step, guint32 i, step_entry *entry, oc
   slot *sl = &s->slots[in->slot];
   const guint32 position = in->position;
   guint64 chain = 0;
-  if (!shadow_check_slice(s, step->number, in->slot, position, 1, &chain, fault) ||
-      ((s->has_state || s->tracks_pages) &&
-       !shadow_write_slice(s, step->number, in->slot, position, 1, 1, NULL, fault)))
-    return FALSE;
+  if (s->looks_at_pages || !pages_reach(s, in->slot, position)) {
+    if (!shadow_check_slice(s, step->number, in->slot, position, 1, &chain, fault) ||
+        !shadow_write_slice(s, step->number, in->slot, position, 1, 1, NULL, fault))
+      return FALSE;
+  }
   entry->step.slices[i] = (oct_shadow_slice){
       .slot = in->slot,
       .domain = in->domain,

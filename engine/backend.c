@@ -183,9 +183,9 @@ oct_step_builder_free(oct_step_builder *builder) {
   g_free(builder);
 }
 
-/* Room for n more items of array `which`, zeroed. */
-static void *
-add(oct_step_builder *builder, int which, guint32 n) {
+/* Room for n more items of array `which`, as it is. */
+static inline void *
+take_room(oct_step_builder *builder, int which, guint32 n) {
   oct_assert(builder->open);
   grow_array *a = &builder->array[which];
   oct_assert(n <= OCT_STEP_CHANGES_MAX && a->n <= OCT_STEP_CHANGES_MAX);
@@ -195,9 +195,14 @@ add(oct_step_builder *builder, int which, guint32 n) {
     builder->n_grown++;
   }
   void *items = a->data + (gsize)a->n * item_size[which];
-  memset(items, 0, (gsize)n * item_size[which]);
   a->n += n;
   return items;
+}
+
+/* The same, zeroed. */
+static void *
+add(oct_step_builder *builder, int which, guint32 n) {
+  return memset(take_room(builder, which, n), 0, (gsize)n * item_size[which]);
 }
 
 void
@@ -215,6 +220,11 @@ oct_step_add_slice(oct_step_builder *builder) {
   oct_slice *slice = add(builder, SLICES, 1);
   slice->tokens = slice->state_position = OCT_NO_INDEX;
   return slice;
+}
+
+oct_slice *
+oct_step_next_slice(oct_step_builder *builder) {
+  return take_room(builder, SLICES, 1);
 }
 
 oct_slot_open *

@@ -563,6 +563,8 @@ void oct_step_begin(oct_step_builder *builder, guint64 number, guint16 n_domains
  * would not mean "none" as 0: tokens, history, biases, stops and state_position are OCT_NO_INDEX,
  * and an open has top_k -1, top_p 1 and repetition_penalty 1. */
 oct_slice *oct_step_add_slice(oct_step_builder *builder);
+/* The same for a caller that writes all of it: what stands there is anything. */
+oct_slice *oct_step_next_slice(oct_step_builder *builder);
 oct_slot_open *oct_step_add_open(oct_step_builder *builder);
 oct_page_change *oct_step_add_change(oct_step_builder *builder);
 oct_copy *oct_step_add_copy(oct_step_builder *builder);

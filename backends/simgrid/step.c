@@ -369,7 +369,7 @@ may_submit(sim_instance *instance, const oct_step *record, GError **error) {
   }
   const oct_slice *slices = oct_step_slices(record);
   for (guint32 i = 0; i < record->n_slices; i++) {
-    if (slices[i].adapter != 0) {
+    if (G_UNLIKELY(slices[i].adapter != 0)) {
       g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_UNSUPPORTED,
                   "slice %u: adapter %u: backend simgrid has no price for adapters", i,
                   slices[i].adapter);

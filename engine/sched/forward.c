@@ -33,6 +33,8 @@ steps_ahead(const oct_engine *engine, const oct_seq *s) {
       !oct_seq_decodes(s) || s->request->guided || s->request->n_logprobs > 0 ||
       s->computed_max >= s->sched || s->n_out + 1 >= s->max_out)
     return 0;
+  if (!engine->plan_looks_closer)
+    return s->max_out - s->n_out - 1;
   guint64 k = oct_spec_steps_ahead(engine, s, s->max_out - s->n_out - 1);
   guint32 cut = oct_kv_next_cut(engine, s, s->sched);
   return cut == 0 ? k : MIN(k, cut - s->sched - 1);

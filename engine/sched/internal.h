@@ -67,16 +67,20 @@ typedef struct oct_seq {
   guint32 announced; /* pages the slot's table on the device knows; and its state slots */
   guint32 sched, done, target;
   guint32 n_out, in_flight_out, max_out;
-  guint32 unfinished; /* steps in flight that name it */
+  guint32 unfinished;   /* steps in flight that name it */
+  guint32 n_pages;      /* in table[] */
+  guint32 n_indexed;    /* pages offered to the prefix index */
+  guint32 computed_max; /* furthest `sched` ever: below it, computing again is recomputation */
+  guint64 last_step;    /* latest step that has a slice of it */
+  guint64 epoch;        /* latest step that may touch its memory: copies included */
+  guint64 void_until;   /* results of steps up to this one are dropped (a fault made them void) */
+  oct_time first_token_ns, last_token_ns;
+  gint64 longest_gap_ns;
   /* Guided: slices in flight that sample, the oldest first, and have no mask yet (mask.c). */
   guint32 n_masks;
-  oct_mask_slice masks[OCT_MASKS_MAX];
   guint32 copies;     /* transfers in flight that name it */
-  guint64 last_step;  /* latest step that has a slice of it */
-  guint64 epoch;      /* latest step that may touch its memory: copies included */
   guint64 depends_on; /* latest step that wrote a page or snapshot it took from the prefix index */
   guint32 retries;
-  guint64 void_until;   /* results of steps up to this one are dropped (a fault made them void) */
   gboolean copies_void; /* what is being copied is in doubt: starts again when the copies end */
   gboolean no_offload;  /* its cache is not to be trusted: leaves by recomputation */
   gboolean counted;     /* admitted once: prefix statistics are taken */
@@ -89,18 +93,16 @@ typedef struct oct_seq {
   gint32 rank_class;    /* queue order: class, then rank, then arrival order */
   gint64 rank;
   /* Pages: table[g][i] for page groups, table[g][0] for state groups. host[g] likewise. */
-  guint32 n_pages, page_capacity;
+  guint32 page_capacity;
   guint32 first_live[OCT_GROUPS], told_live[OCT_GROUPS]; /* told: what the slot's table knows */
   guint32 *table[OCT_GROUPS], *host[OCT_GROUPS];
   gboolean has_state;          /* table[] of state groups is valid */
   guint32 restore[OCT_GROUPS]; /* snapshot to copy from before the first slice, or OCT_POOL_NONE */
-  guint32 n_indexed;           /* pages offered to the prefix index */
   gboolean named;              /* its own pages among them are under their keys: kv.c */
   guint32 n_hashes;
-  oct_hash128 *hashes;  /* chain over full pages [page_capacity] */
-  guint32 branch;       /* a snapshot is wanted at this position (branch seen twice); 0 = none */
-  guint32 computed_max; /* furthest `sched` ever: below it, computing again is recomputation */
-  guint32 forwarded;    /* forward.c: skipped steps its counters know of */
+  oct_hash128 *hashes; /* chain over full pages [page_capacity] */
+  guint32 branch;      /* a snapshot is wanted at this position (branch seen twice); 0 = none */
+  guint32 forwarded;   /* forward.c: skipped steps its counters know of */
   /* speculate.c */
   guint32 verifying;   /* drafts of its slice in flight: how far that goes is not known */
   guint32 stale_pages; /* the slot\'s table names so many: those behind n_pages were given back */
@@ -113,8 +115,7 @@ typedef struct oct_seq {
   guint32 ids_capacity;
   guint64 tag; /* chain of ids [0, tag_position) */
   guint32 tag_position;
-  oct_time first_token_ns, last_token_ns;
-  gint64 longest_gap_ns;
+  oct_mask_slice masks[OCT_MASKS_MAX];
 } oct_seq;
 
 struct oct_request {
@@ -194,6 +195,7 @@ typedef struct oct_flight {
   oct_time submit_ns;
   guint32 n_slices, n_tokens, n_decode;
   gboolean pure_decode;
+  gboolean guided;     /* somebody in it waits for a mask */
   gboolean speculates; /* somebody in it will be drafted for: nothing is submitted ahead of it */
   oct_flight_slice *slices; /* [max slices] */
 } oct_flight;

@@ -73,7 +73,7 @@ oct_mask_ask(oct_engine *engine, oct_seq *seq) {
 
 void
 oct_mask_ask_step(oct_engine *engine, const oct_flight *f) {
-  for (guint32 i = 0; i < f->n_slices; i++)
+  for (guint32 i = 0; f->guided && i < f->n_slices; i++)
     oct_mask_ask(engine, f->slices[i].seq);
 }
 

@@ -286,8 +286,10 @@ add_slice(oct_engine *engine, oct_seq *seq, guint32 n, guint32 n_drafts, gboolea
   seq->sched += n;
   seq->in_flight_out += n_drafts + samples;
   seq->verifying = n_drafts;
-  if ((s->flags & OCT_SLICE_NEEDS_MASK) != 0)
+  if ((s->flags & OCT_SLICE_NEEDS_MASK) != 0) {
+    f->guided = TRUE;
     oct_mask_add(seq, step, f->n_slices - 1);
+  }
   seq->unfinished++;
   seq->last_step = seq->epoch = step;
   engine->tokens_left -= n;
@@ -319,16 +321,17 @@ is_plain_decode(const oct_engine *engine, const oct_seq *seq) {
 /* add_slice() of a plain decode. */
 static inline void
 add_decode(oct_engine *engine, oct_seq *seq) {
-  oct_slice *s = oct_step_add_slice(engine->builder);
-  s->slot = seq->slot;
-  s->domain = (guint16)seq->domain;
-  s->source = OCT_SOURCE_DEVICE;
-  s->sample = OCT_SAMPLE_LAST;
-  s->n_logprobs = seq->request->n_logprobs;
-  s->adapter = seq->request->adapter;
-  s->n_tokens = 1;
-  s->position = seq->sched;
-  s->state_position = engine->first_state_group >= 0 ? seq->sched : OCT_NO_INDEX;
+  *oct_step_next_slice(engine->builder) =
+      (oct_slice){.slot = seq->slot,
+                  .domain = (guint16)seq->domain,
+                  .source = OCT_SOURCE_DEVICE,
+                  .sample = OCT_SAMPLE_LAST,
+                  .n_logprobs = seq->request->n_logprobs,
+                  .adapter = seq->request->adapter,
+                  .n_tokens = 1,
+                  .tokens = OCT_NO_INDEX,
+                  .position = seq->sched,
+                  .state_position = engine->first_state_group >= 0 ? seq->sched : OCT_NO_INDEX};
   oct_flight *f = engine->plan;
   f->slices[f->n_slices++] =
       (oct_flight_slice){.seq = seq, .position = seq->sched, .n_tokens = 1, .samples = TRUE};
@@ -598,7 +601,7 @@ oct_plan_step(oct_engine *engine) {
   f->n_slices = f->n_tokens = f->n_decode = 0;
   engine->history_used = engine->changes_used = engine->biases_used = 0;
   engine->scored_used = engine->floats_used = engine->verified_used = 0;
-  f->speculates = FALSE;
+  f->speculates = f->guided = FALSE;
   engine->plan_looks_closer = engine->config.speculation.method != OCT_DRAFT_NONE ||
                               (engine->first_state_group >= 0 && engine->config.prefix_caching) ||
                               engine->config.instance.check_tags || engine->config.carry_ids;

@@ -1,5 +1,6 @@
-/* Items live in one array and are linked into lists by index: FREE (a stack), CACHED (oldest first)
- * and DRAINING (in order of release). The index is open addressing with linear probing and
+/* Items live in one array and are linked into lists by index: FREE (a stack, below which lie those
+ * that were never taken, in order and not linked: their memory is not touched), CACHED (oldest
+ * first) and DRAINING (in order of release). The index is open addressing with linear probing and
  * backward-shift deletion, at most half full. */
 #include "engine/sched/pool.h"
 
@@ -36,6 +37,7 @@ typedef struct index_slot {
 struct oct_pool {
   item *items;
   guint32 n;
+  guint32 fresh; /* items from here on were never taken */
   list lists[4]; /* by oct_item_state; HELD only counts */
   guint64 completed;
   index_slot *slots;
@@ -93,6 +95,15 @@ move(oct_pool *pool, guint32 i, oct_item_state to) {
   list_append(pool, to, i);
 }
 
+static void
+clear_lists(oct_pool *pool) {
+  for (int s = 0; s < 4; s++)
+    pool->lists[s] = (list){OCT_POOL_NONE, OCT_POOL_NONE, 0};
+  pool->lists[OCT_ITEM_FREE].count = pool->n;
+  pool->fresh = 0;
+  pool->completed = 0;
+}
+
 oct_pool *
 oct_pool_new(guint32 n_items) {
   oct_pool *pool = g_new0(oct_pool, 1);
@@ -103,7 +114,7 @@ oct_pool_new(guint32 n_items) {
     slots *= 2;
   pool->slots = g_new0(index_slot, slots);
   pool->mask = slots - 1;
-  oct_pool_reset(pool);
+  clear_lists(pool);
   return pool;
 }
 
@@ -119,13 +130,8 @@ oct_pool_free(oct_pool *pool) {
 void
 oct_pool_reset(oct_pool *pool) {
   memset(pool->slots, 0, sizeof(index_slot) * ((gsize)pool->mask + 1));
-  for (int s = 0; s < 4; s++)
-    pool->lists[s] = (list){OCT_POOL_NONE, OCT_POOL_NONE, 0};
-  pool->completed = 0;
-  for (guint32 i = pool->n; i-- > 0;) {
-    pool->items[i] = (item){0};
-    list_append(pool, OCT_ITEM_FREE, i);
-  }
+  memset(pool->items, 0, pool->fresh * sizeof *pool->items);
+  clear_lists(pool);
 }
 
 void
@@ -170,15 +176,21 @@ unindex(oct_pool *pool, guint32 i) {
 guint32
 oct_pool_take(oct_pool *pool) {
   guint32 i = pool->lists[OCT_ITEM_FREE].head;
-  if (i == OCT_POOL_NONE) {
+  if (i != OCT_POOL_NONE) {
+    move(pool, i, OCT_ITEM_HELD);
+  } else if (pool->fresh < pool->n) {
+    i = pool->fresh++;
+    pool->lists[OCT_ITEM_FREE].count--;
+    list_append(pool, OCT_ITEM_HELD, i);
+  } else {
     i = pool->lists[OCT_ITEM_CACHED].head;
     if (i == OCT_POOL_NONE)
       return OCT_POOL_NONE;
     if (pool->evicted != NULL)
       pool->evicted(pool->evicted_user, i);
     unindex(pool, i);
+    move(pool, i, OCT_ITEM_HELD);
   }
-  move(pool, i, OCT_ITEM_HELD);
   item *it = &pool->items[i];
   it->refs = 1;
   it->note = 0;
@@ -394,7 +406,7 @@ oct_pool_check(const oct_pool *pool, GError **error) {
   for (int s = 0; s < 4; s++) {
     if (counts[s] != pool->lists[s].count)
       BROKEN("state %d has %u items but counts %u", s, counts[s], pool->lists[s].count);
-    guint32 linked = 0;
+    guint32 linked = s == OCT_ITEM_FREE ? pool->n - pool->fresh : 0;
     for (guint32 i = pool->lists[s].head; s != OCT_ITEM_HELD && i != OCT_POOL_NONE;
          i = pool->items[i].next)
       linked++;

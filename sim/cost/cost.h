@@ -91,6 +91,17 @@ oct_domain_shape_add(oct_domain_shape *shape, const oct_slice *slice, guint32 po
                      guint32 window) {
   const guint32 n = slice->n_tokens;
   const guint64 context = (guint64)position + n;
+  /* Nearly every slice of a long run: its one token sees its whole context. */
+  if (n == 1 && window == 0 && slice->flags == 0) {
+    shape->sample_rows += slice->sample != OCT_SAMPLE_NONE;
+    shape->n_decode++;
+    shape->decode_tokens++;
+    shape->decode_context += context;
+    shape->decode_pairs += context;
+    shape->decode_window_context += context;
+    shape->decode_window_pairs += context;
+    return;
+  }
   const guint64 pairs = oct_shape_pairs(position, n, 0);
   /* The n tokens together read the last window + n - 1 tokens. */
   const guint64 clipped = window > 0 ? MIN(context, (guint64)window + n - 1) : context;

@@ -57,7 +57,7 @@ static json_t *
 answer(const oct_plan_probe *probe, const oct_replay_config *config, const oct_replay_result *r,
        double rate, double seconds, guint32 deal) {
   const oct_measured *m = &r->drive.measured;
-  json_t *report = oct_replay_json(config, r);
+  json_t *report = oct_replay_brief_json(config, r);
   const double turned_away = (double)(m->requests - m->fates[OCT_FATE_ANSWERED]);
   const double unserved = oct_report_number(report, "verdict.unserved_share");
   const json_t *met = oct_report_at(report, "slo.met");

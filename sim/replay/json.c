@@ -351,6 +351,18 @@ warn_of_classes(const oct_replay_config *config, const oct_records *records, jso
 }
 
 json_t *
+oct_replay_brief_json(const oct_replay_config *config, const oct_replay_result *r) {
+  const oct_measured *m = &r->drive.measured;
+  const oct_whole_run run = whole_run_of(r);
+  json_t *out = json_object();
+  json_object_set_new(out, "verdict", oct_verdict_json(m));
+  json_object_set_new(out, "throughput", oct_throughput_json(m, &run));
+  json_object_set_new(out, "slo", oct_slo_json(&config->slo, m));
+  json_object_set_new(out, "scheduler", scheduler_json(m, r));
+  return out;
+}
+
+json_t *
 oct_replay_json(const oct_replay_config *config, const oct_replay_result *r) {
   const oct_measured *m = &r->drive.measured;
   const oct_traffic traffic = traffic_of(config, r);

@@ -64,6 +64,8 @@ void oct_replay_result_clear(oct_replay_result *result);
 
 /* The report; owned. */
 json_t *oct_replay_json(const oct_replay_config *config, const oct_replay_result *result);
+/* Of it "verdict", "throughput", "slo" and "scheduler": no steps are priced for it. Owned. */
+json_t *oct_replay_brief_json(const oct_replay_config *config, const oct_replay_result *result);
 /* Appends to the array `list` what was assumed rather than known, as texts. */
 void oct_replay_assumptions(const oct_replay_config *config, const oct_replay_result *result,
                             json_t *list);
