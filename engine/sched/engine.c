@@ -96,7 +96,8 @@ oct_engine_new(oct_world *world, const oct_engine_config *config, GError **error
   e->n_domains = config->instance.parallel.data;
   e->page_tokens = config->instance.block_size * config->instance.parallel.decode_context;
   e->next_id = e->next_number = e->next_ticket = 1;
-  e->next_deadline_ns = e->mask_due_ns = OCT_TIME_NEVER;
+  e->mask_due_ns = OCT_TIME_NEVER;
+  oct_deadlines_init(e);
   e->now = world != NULL ? world->now_ns : 0;
   e->last_done_ns = 0;
   e->hash_key = (oct_hash_key){oct_mix64(config->seed), oct_mix64(config->seed + 1)};
@@ -162,6 +163,7 @@ oct_engine_free(oct_engine *e) {
   g_free(e->bucket_first);
   g_clear_pointer(&e->by_id, g_hash_table_unref);
   g_clear_pointer(&e->exports, g_hash_table_unref);
+  oct_deadlines_free(e);
   g_clear_pointer(&e->shares, g_hash_table_unref);
   g_free(e);
 }
@@ -190,8 +192,7 @@ oct_engine_submit(oct_engine *e, const oct_request_params *params, oct_request_i
   oct_request *r = oct_request_new(e, params);
   e->stats.accepted++;
   e->stats.speculation.undrafted += e->config.speculation.method != OCT_DRAFT_NONE && r->guided;
-  if (r->deadline_ns > 0)
-    e->next_deadline_ns = MIN(e->next_deadline_ns, r->deadline_ns);
+  oct_deadline_add(e, r);
   r->seqs[0]->domain = least_loaded_domain(e);
   oct_queue_push(e, r->seqs[0], FALSE);
   if (e->config.log != NULL)
@@ -340,26 +341,6 @@ oct_engine_event(oct_engine *e, const oct_event *event) {
 
 /* ---------------------------------------------------------------- the turn */
 
-/* Ends requests whose deadline has passed; returns the earliest that has not. O(live requests), but
- * only when a deadline passes, be it of a request that has ended since. */
-static oct_time
-time_out(oct_engine *e) {
-  if (e->next_deadline_ns > e->now)
-    return e->next_deadline_ns;
-  e->next_deadline_ns = OCT_TIME_NEVER;
-  for (oct_request *r = e->first; r != NULL; r = r->next) {
-    if (r->deadline_ns == 0 || r->n_ended == r->n)
-      continue;
-    if (r->deadline_ns > e->now) {
-      e->next_deadline_ns = MIN(e->next_deadline_ns, r->deadline_ns);
-      continue;
-    }
-    oct_request_end(e, r, OCT_END_TIMED_OUT);
-    oct_request_reap(e, r);
-  }
-  return e->next_deadline_ns;
-}
-
 /* Every wait on the device has its deadline (invariant 6): when the earliest passes, and in *what,
  * which that is. A step's and a copy's time counts from when the one before it ended, opening's
  * from when it last told of its progress. */
@@ -425,7 +406,7 @@ oct_time
 oct_engine_turn(oct_engine *e, oct_time now, oct_time horizon) {
   oct_engine_enter(e);
   e->now = MAX(e->now, now);
-  oct_time wake = MIN(time_out(e), oct_mask_time_out(e));
+  oct_time wake = MIN(oct_deadlines_take(e), oct_mask_time_out(e));
   const char *what = NULL;
   if (device_deadline(e, &what) <= e->now)
     oct_instance_lost(e, what);

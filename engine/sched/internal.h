@@ -250,9 +250,9 @@ struct oct_engine {
   oct_request *dead;
   guint32 calls; /* public calls on the stack: a listener may call back */
   oct_request_id next_id;
-  GHashTable *by_id;         /* looked up only, never iterated */
-  GHashTable *exports;       /* id -> oct_seq; looked up only */
-  oct_time next_deadline_ns; /* no live request has an earlier one; it may be of one that ended */
+  GHashTable *by_id;   /* looked up only, never iterated */
+  GHashTable *exports; /* id -> oct_seq; looked up only */
+  GArray *deadlines;   /* deadline.c */
   guint64 queued_requests, queued_tokens;
   GHashTable *shares; /* policy/priority.c */
   double mean_output; /* running mean of output lengths, for expected growth */
@@ -328,6 +328,15 @@ guint64 oct_seq_tag(oct_engine *engine, oct_seq *seq, guint32 position);
 /* The one place where a sequence's state changes; asserts that the change is in the machine. */
 void oct_seq_set_state(oct_seq *seq, oct_seq_state state);
 const char *oct_seq_state_name(oct_seq_state state);
+
+/* ---- deadline.c */
+void oct_deadlines_init(oct_engine *engine);
+void oct_deadlines_free(oct_engine *engine);
+/* Nothing for a request without one. */
+void oct_deadline_add(oct_engine *engine, const oct_request *request);
+/* Ends requests whose deadline has passed; returns a time that is no later than the earliest that
+ * has not. */
+oct_time oct_deadlines_take(oct_engine *engine);
 
 /* ---- queue.c */
 void oct_queue_push(oct_engine *engine, oct_seq *seq, gboolean requeued);

@@ -54,9 +54,9 @@ typedef struct oct_live {
 } oct_live;
 
 /* Tokens that an engine would have to compute for it before the next one of its output. */
-static inline double
+static inline guint64
 oct_live_tokens(const oct_live *live) {
-  return (double)live->input_tokens + live->output;
+  return (guint64)live->input_tokens + live->output;
 }
 
 struct oct_driver {
@@ -74,7 +74,8 @@ struct oct_driver {
   oct_time now, next_input;
   gboolean closing, window_ended;
   guint64 n_live, n_live_window; /* in engines; of the window and not ended */
-  GQueue again;                  /* oct_live *, by time: sent again, or on to the next engine */
+  GSequence *again;              /* oct_live *, by time: sent again, or on to the next engine */
+  guint64 again_tokens;          /* sum of their oct_live_tokens() */
   GQueue parked;                 /* oct_live *: no replica is up */
   guint64 next_order;
   gboolean keeps; /* requests may be handed over more than once */

@@ -65,7 +65,7 @@ set_up(oct_driver *d) {
 
 static gboolean
 is_over(const oct_driver *d) {
-  guint waiting = d->again.length + d->parked.length;
+  guint waiting = (guint)g_sequence_get_length(d->again) + d->parked.length;
   if (d->n_live == 0 && waiting == 0 && oct_feed_is_exhausted(d->feed))
     return TRUE;
   oct_time end = d->config->duration_ns;

@@ -18,7 +18,7 @@ incident_clear(gpointer data) {
 void
 oct_incidents_init(oct_driver *d) {
   const oct_drive_config *c = d->config;
-  g_queue_init(&d->again);
+  d->again = g_sequence_new(NULL);
   g_queue_init(&d->parked);
   d->retired = g_ptr_array_new();
   d->roll_from = -1;
@@ -37,8 +37,10 @@ oct_incidents_clear(oct_driver *d) {
   g_ptr_array_unref(d->retired);
   for (int h = 0; h < OCT_HIST_COUNT; h++)
     oct_hist_free(d->retired_hists[h]);
-  for (oct_live *live; (live = g_queue_pop_head(&d->again)) != NULL;)
-    oct_live_free(d, live);
+  for (GSequenceIter *i = g_sequence_get_begin_iter(d->again); !g_sequence_iter_is_end(i);
+       i = g_sequence_iter_next(i))
+    oct_live_free(d, g_sequence_get(i));
+  g_sequence_free(d->again);
   for (oct_live *live; (live = g_queue_pop_head(&d->parked)) != NULL;)
     oct_live_free(d, live);
   g_clear_pointer(&d->seen_pages, g_hash_table_unref);

@@ -73,7 +73,15 @@ void
 oct_driver_again(oct_driver *d, oct_live *live, oct_time at) {
   live->again_ns = at;
   live->order = d->next_order++;
-  g_queue_insert_sorted(&d->again, live, compare_again, NULL);
+  d->again_tokens += oct_live_tokens(live);
+  g_sequence_insert_sorted(d->again, live, compare_again, NULL);
+}
+
+/* The first of those that are sent again, NULL when there is none. */
+static oct_live *
+first_again(const oct_driver *d) {
+  GSequenceIter *first = g_sequence_get_begin_iter(d->again);
+  return g_sequence_iter_is_end(first) ? NULL : g_sequence_get(first);
 }
 
 /* The client sends the same from the start, if it has not done so often enough. */
@@ -369,9 +377,12 @@ send(oct_driver *d, const oct_feed_request *request) {
 /* Those of earlier requests whose time has come. */
 static gboolean
 send_again(oct_driver *d) {
-  while (d->again.head != NULL && ((const oct_live *)d->again.head->data)->again_ns <= d->now)
-    if (!hand_in(d, g_queue_pop_head(&d->again)))
+  for (oct_live *live; (live = first_again(d)) != NULL && live->again_ns <= d->now;) {
+    g_sequence_remove(g_sequence_get_begin_iter(d->again));
+    d->again_tokens -= oct_live_tokens(live);
+    if (!hand_in(d, live))
       return FALSE;
+  }
   return TRUE;
 }
 
@@ -398,7 +409,8 @@ oct_driver_take_due(oct_driver *d, gboolean may_send) {
     if (d->spans != NULL)
       oct_spans_end_picture(d->spans, d->now);
   }
-  if (d->again.head != NULL)
-    d->next_input = MIN(d->next_input, ((const oct_live *)d->again.head->data)->again_ns);
+  const oct_live *again = first_again(d);
+  if (again != NULL)
+    d->next_input = MIN(d->next_input, again->again_ns);
   return TRUE;
 }

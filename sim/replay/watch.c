@@ -124,10 +124,9 @@ fill_gauges(const oct_driver *d, const oct_engine_stats *s, oct_gauges *g) {
   for (guint32 i = 0; i < d->n_replicas; i++)
     if (d->replicas[i].engine != NULL)
       g->backlog_tokens += (double)oct_engine_load_tokens(d->replicas[i].engine);
-  for (const GList *l = d->again.head; l != NULL; l = l->next)
-    g->backlog_tokens += oct_live_tokens(l->data);
+  g->backlog_tokens += (double)d->again_tokens;
   for (const GList *l = d->parked.head; l != NULL; l = l->next)
-    g->backlog_tokens += oct_live_tokens(l->data);
+    g->backlog_tokens += (double)oct_live_tokens(l->data);
   for (guint i = 0; i < d->result->n_groups; i++) {
     float used = share(s->pages_used[i], s->pages_total[i]);
     float cached = share(s->pages_cached[i], s->pages_total[i]);

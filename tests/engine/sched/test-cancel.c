@@ -98,7 +98,7 @@ strike(rig *r, void *user) {
       mine->stopped = oct_engine_stop(e, q->id, 0, r->now);
     else {
       q->deadline_ns = r->now + 1;
-      e->next_deadline_ns = MIN(e->next_deadline_ns, r->now + 1);
+      oct_deadline_add(e, q);
       mine->params.deadline_ns = r->now + 1;
     }
     ended_then = mine->n_ends > 0;
@@ -254,6 +254,29 @@ test_deadline_is_kept(void) {
   }
 }
 
+/* Many deadlines in any order, among many that are never reached: each is kept. */
+static void
+test_many_deadlines(void) {
+  scene s;
+  rig_request *late[150], *early[150];
+  scene_init(&s, "llama", 64, 0);
+  for (guint i = 0; i < 150; i++) {
+    early[i] = scene_ask(&s, 2 * i, 10, 2);
+    early[i]->params.arrival_ns = i * 5 * MS;
+    early[i]->params.deadline_ns = 3600000 * MS;
+    late[i] = scene_ask(&s, 2 * i + 1, 900, 100);
+    late[i]->params.arrival_ns = i * 5 * MS;
+    late[i]->params.deadline_ns = late[i]->params.arrival_ns + (1 + i * 7 % 5) * MS;
+  }
+  scene_run(&s);
+  for (guint i = 0; i < 150; i++) {
+    g_assert_cmpint(early[i]->record.reason, ==, OCT_END_LENGTH);
+    g_assert_cmpint(late[i]->record.reason, ==, OCT_END_TIMED_OUT);
+    g_assert_cmpint(late[i]->record.ended_ns, ==, late[i]->params.deadline_ns);
+  }
+  scene_clear(&s);
+}
+
 int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
@@ -263,5 +286,6 @@ main(int argc, char **argv) {
   g_test_add_func("/sched/cancel/everybody-at-once", test_everybody);
   g_test_add_func("/sched/cancel/the-engine-goes", test_engine_goes);
   g_test_add_func("/sched/cancel/a-deadline-is-kept-to-the-nanosecond", test_deadline_is_kept);
+  g_test_add_func("/sched/cancel/many-deadlines-are-kept", test_many_deadlines);
   return g_test_run();
 }
