@@ -91,6 +91,15 @@ token_price(const oct_plan_race *race, const oct_plan_final *f, guint32 nodes,
   return hourly / 3600 / (tokens_per_s * used) * 1e6;
 }
 
+/* Output tokens a second at the final's rate: as measured, or, where the run had not settled and
+ * those that were still in it are missing, as many as the rate brings. */
+static double
+tokens_at_rate(const oct_plan_race *race, const oct_plan_final *f, double measured,
+               gboolean settled) {
+  const oct_plan_workload *w = &race->workload;
+  return settled ? measured : f->rate.mean * w->requests_per_start * w->mean_output;
+}
+
 static guint32
 nodes_of(const oct_plan_race *race, const oct_plan_final *f) {
   return oct_plan_nodes_with(race->options, f->rate.mean, f->healthy);
@@ -127,8 +136,9 @@ final_json(const oct_plan_race *race, const oct_plan_final *f) {
   json_object_set_new(out, "after_loss", oct_json_text(l->after_loss));
   json_object_set_new(out, "healthy_rate", oct_json_real(f->healthy));
   json_object_set_new(out, "rate_per_gpu", json_real(f->rate.mean / l->gpus));
+  const double tokens_per_s = tokens_at_rate(race, f, sums[4], !short_warmup);
   json_object_set_new(out, "price_per_million_tokens",
-                      oct_json_real(token_price(race, f, nodes, sums[4])));
+                      oct_json_real(token_price(race, f, nodes, tokens_per_s)));
   /* Sure to serve what is wanted: also at the lower end of the interval. */
   double low = f->rate.mean - (isfinite(f->rate.half) ? f->rate.half : 0);
   double others = isnan(f->healthy) ? low : f->healthy;

@@ -37,6 +37,18 @@ run "$octet" plan $quick $server --slo ttft_mean=30ms --state "$work/state"
 is "$status" 2 "another question's state is refused"
 has "$err" "belongs to another" "saying why"
 
+# A run of eight seconds begins empty and ends with most answers unfinished: of the tokens that its
+# rate brings it has seen two thirds.
+run "$octet" plan --input 10 --output 400 --exact-lengths --duration 8s --seeds 1 \
+  --coarse-requests 200 --max-gpus 1 --model llama-3.1-8b --backend mock:fixed_ns=5000000 -tp 1 \
+  --max-num-seqs 64 --gpu-hour-price 3.6 --slo ttft_p99=3s --json "$work/short.json"
+is "$status" 0 "a plan of a run that has not settled succeeds"
+awk '/"warmup_short": true/ { short = 1 } /"rate":/ && !rate { rate = $2 + 0 }
+  /"price_per_million_tokens":/ { price = $2 + 0 }
+  END { wanted = 3.6 / 3600 / (rate * 400) * 1e6
+        exit !(short && price > wanted * 0.999 && price < wanted * 1.001) }' "$work/short.json"
+ok $? "its tokens cost what its rate brings of them"
+
 # Of five stages a loss leaves TP4, which serves far more than they do: no plan rests on that.
 if "$octet" --version | grep -q 'SimGrid: [0-9]'; then
   run "$octet" plan --input 1000 --output 200 --model llama-3.1-70b --node h200-hgx8 -pp 5 \
