@@ -92,8 +92,16 @@ multiply_experts(oct_cuda_forward *f, const oct_cuda_layer *l, const oct_cuda_pa
                                  .y_stride = 2 * (gsize)inner};
   if (f->model->residency != NULL)
     (void)oct_cuda_residency_fetch(f->model->residency, l, pairs->starts, &call);
+  gboolean gates = oct_cuda_expert_gates(&f->rank->queue, &call);
+  if (gates) {
+    call.glu = &f->model->glu;
+    call.y = f->room.inner;
+    call.y_stride = inner;
+  }
   note(f, oct_cuda_expert_multiply(&f->rank->queue, &call), "experts");
-  activate(f, pairs->n * pairs->top_k, inner, pairs->starts + pairs->n_local);
+  if (!gates)
+    activate(f, pairs->n * pairs->top_k, inner, pairs->starts + pairs->n_local);
+  call.glu = NULL;
   call.weight = l->experts.down;
   call.gather = false;
   call.bias = l->down_bias;

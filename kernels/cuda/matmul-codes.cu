@@ -15,7 +15,10 @@
  * Sums of groups of integers and of blocks of fp8 are apart and scaled in float32 where there are
  * few tokens; with more, weights are scaled, and rounded to bf16, before they are multiplied.
  */
+#include <type_traits>
+
 #include "kernels/cuda/matmul-codes.cuh"
+#include "kernels/cuda/matmul-halves.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
@@ -345,7 +348,7 @@ template <int F, int N>
 OCT_DEVICE void
 multiply(const codes_args &s, const ring &r, float *room) {
   using sizes = shape<F, N>;
-  multiplier<F, N> m(s, r);
+  typename std::conditional_t<sizes::HALVES, halves_multiplier<F, N>, multiplier<F, N>> m(s, r);
   cursor<N> c(s);
   const unit_range units(s);
   uint32_t stage = 0, turn = 0, all = (s.a.columns + sizes::EACH - 1) / sizes::EACH;
@@ -355,7 +358,7 @@ multiply(const codes_args &s, const ring &r, float *room) {
       if constexpr (F == KIND_FP8_BLOCK)
         m.load_scales(c, k);
       barrier_wait(r.full(stage), turn % 2);
-      if (!sizes::SYNC && !s.x_in_boxes)
+      if (!sizes::SYNC && !sizes::HALVES && !s.x_in_boxes)
         fence_async(); /* x came by ordinary copies */
       m.run_unit(stage, min(sizes::CHUNKS, all - k * sizes::CHUNKS));
       if (++stage == s.stages) {
@@ -411,6 +414,33 @@ join(const codes_args &s, const float *room) {
   cluster_barrier(); /* the others may still read here */
 }
 
+/* The copiers. What experts have their predecessors say; other weights depend on none. */
+template <int F, int N>
+OCT_DEVICE void
+copy(const codes_args &s, const ring &r, const CUtensorMap *weights, const CUtensorMap *inputs,
+     uint32_t lane) {
+  bool depends = s.a.starts != NULL;
+  if (depends)
+    await_predecessors();
+  cursor<N> c(s);
+  if constexpr (shape<F, N>::HALVES) {
+    if (lane < 32) {
+      fetcher<F, N> f = {s, r, c, weights, inputs, unit_range(s), lane, {}};
+      f.run_weights();
+    } else {
+      await_predecessors();
+      halver<F, N> h = {s, r, c, lane / 32 - 1, lane % 32, {}};
+      h.run();
+    }
+  } else {
+    fetcher<F, N> f = {s, r, c, weights, inputs, unit_range(s), lane, {}};
+    uint32_t early = depends ? 0 : f.begin();
+    if (!depends)
+      await_predecessors();
+    f.run(early);
+  }
+}
+
 #endif
 
 template <int F, int N>
@@ -429,7 +459,7 @@ __launch_bounds__(shape<F, N>::THREADS, 1)
   float *room = (float *)(shared + (base - address));
   if (threadIdx.x == 0) {
     for (uint32_t i = 0; i < s.stages; i++) {
-      barrier_init(r.full(i), s.x_in_boxes ? 1 : 1 + COPIERS);
+      barrier_init(r.full(i), shape<F, N>::HALVES ? COPIERS / 32 : s.x_in_boxes ? 1 : 1 + COPIERS);
       barrier_init(r.empty(i), consumers / 32);
     }
     fence_async();
@@ -444,15 +474,7 @@ __launch_bounds__(shape<F, N>::THREADS, 1)
   } else {
     if constexpr (shape<F, N>::SINGLE)
       give_registers<32>();
-    bool depends = s.a.starts != NULL;
-    if (depends)
-      await_predecessors();
-    cursor<N> c(s);
-    fetcher<F, N> f = {s, r, c, &weights, &inputs, unit_range(s), threadIdx.x - consumers, {}};
-    uint32_t early = depends ? 0 : f.begin();
-    if (!depends)
-      await_predecessors();
-    f.run(early);
+    copy<F, N>(s, r, &weights, &inputs, threadIdx.x - consumers);
   }
   __syncwarp();
   if (s.split > 1)
@@ -596,8 +618,17 @@ by_tokens(const oct_cuda_queue *queue, const matmul_args &a) {
       more++;
     m = mean + more;
   }
-  if (m <= 8)
+  if constexpr (kind_traits<F>::PACKED) {
+    /* An expert with more tokens than there is room for is read twice, the second time from L2. */
+    float mean = a.starts != NULL ? (float)a.m / (float)a.n_experts : 0;
+    float few = a.starts != NULL ? mean + 1.5f * sqrtf(mean) : (float)m;
+    if (few <= 4)
+      return launch_codes<F, 4>(queue, a);
+    if (few <= 8)
+      return launch_codes<F, 8>(queue, a);
+  } else if (m <= 8) {
     return launch_codes<F, 8>(queue, a);
+  }
   if (m <= 16)
     return launch_codes<F, 16>(queue, a);
   if (m <= 32)
@@ -616,9 +647,5 @@ int
 oct_matmul_codes(const oct_cuda_queue *queue, oct_cuda_format format, const matmul_args &a) {
   if (format == OCT_CUDA_MATRIX_BF16)
     return OCT_CUDA_UNSUPPORTED;
-#ifdef ONLY_FP4
-  return launch_codes<KIND_MXFP4, 8>(queue, a);
-#else
   return OCT_BY_KIND(format, a.group, F, by_tokens < F == KIND_BF16 ? KIND_FP8 : F > (queue, a));
-#endif
 }

@@ -18,11 +18,18 @@ template <int F, int N> struct shape {
   static constexpr uint32_t EACH = 4 * traits::E, BLOCKS = EACH / 64; /* inputs of a chunk; by 64 */
   static constexpr uint32_t CHUNKS = traits::PACKED && N > 32 ? 1 : 2; /* of a unit */
   static constexpr uint32_t INPUTS = CHUNKS * EACH, BATCHES = INPUTS / 64;
-  static constexpr uint32_t X_BLOCK = 128 * N, X_BYTES = X_BLOCK * BATCHES;
+  /* Few rows of x with weights of four bits: see matmul-halves.cuh. */
+  static constexpr bool HALVES = traits::PACKED && N <= 8;
+  static constexpr uint32_t X_HALVES = 2 * N * INPUTS; /* bytes */
+  /* What brings sums to the scale that row_scale() knows. */
+  static constexpr float HALVES_FACTOR = traits::INT4 ? 512 : 1.0f / (1 << (FP4_SHIFT - 14));
+  static constexpr uint32_t X_BLOCK = 128 * N;
+  static constexpr uint32_t X_BYTES =
+      HALVES ? X_HALVES + 128 * ((36 * N + 127) / 128) : X_BLOCK * BATCHES;
   static constexpr uint32_t SIDE_BYTES = traits::PACKED ? 4 * traits::SIDES : 0; /* of a row */
   static constexpr bool GROUPED = traits::INT4 || F == KIND_FP8_BLOCK;
-  static constexpr bool EXACT = GROUPED && N <= 32;
-  static constexpr bool SYNC = N <= 8; /* by mma.sync */
+  static constexpr bool EXACT = GROUPED && N <= 32 && !HALVES;
+  static constexpr bool SYNC = N <= 8 && !HALVES; /* by mma.sync */
   /* Operands of one batch at a time: registers have no room for two. */
   static constexpr bool SINGLE = N > 64;
 };
@@ -229,6 +236,23 @@ template <int F, int N> struct fetcher {
       send_weights(units.begin + i, i);
     __syncwarp();
     return n;
+  }
+
+  /* A warp: weights alone, of all units in order. */
+  __device__ void run_weights() {
+    uint32_t stage = 0, turn = 0;
+    for (; c.at < c.end; c.next())
+      for (uint32_t k = units.begin; k < units.end; k++) {
+        if (turn > 0)
+          barrier_wait(r.empty(stage), (turn - 1) % 2);
+        if (lane == 0)
+          send_weights(k, stage);
+        __syncwarp();
+        if (++stage == s.stages) {
+          stage = 0;
+          turn++;
+        }
+      }
   }
 
   /* The first `early` units have their weights already. */

@@ -100,10 +100,10 @@ fp4_scale(uint32_t side, int j) {
 OCT_DEVICE void
 expand_fp4(uint32_t codes, uint32_t scale, uint32_t *pairs) {
   constexpr uint32_t SIGN = 0x80008000u, SIZE = 0x01c001c0u;
-  pairs[0] = multiply_pairs(codes & (SIGN | SIZE), scale);
-  pairs[1] = multiply_pairs(codes << 3 & (SIGN | SIZE), scale);
-  pairs[2] = multiply_pairs((codes << 6 & SIZE) | (codes << 1 & SIGN), scale);
-  pairs[3] = multiply_pairs((codes >> 3 & SIZE) | (codes << 2 & SIGN), scale);
+  pairs[0] = multiply_pairs((codes << 6 & SIZE) | (codes << 9 & SIGN), scale);
+  pairs[1] = multiply_pairs((codes << 3 & SIZE) | (codes << 8 & SIGN), scale);
+  pairs[2] = multiply_pairs((codes >> 2 & SIZE) | (codes << 1 & SIGN), scale);
+  pairs[3] = multiply_pairs((codes >> 5 & SIZE) | (codes & SIGN), scale);
 }
 
 /* Integers less a zero. */

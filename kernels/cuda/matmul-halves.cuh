@@ -1,0 +1,427 @@
+/* Products of weights of four bits with few rows of x by matrix instructions of eight bits: codes
+ * become e5m2 (e2m1) or e4m3 (integers) exactly, in registers, by two or three instructions for
+ * four of them; x becomes two e4m3 of which the second has what the first lacks, exactly but for
+ * values below 2^-13 of the largest of 256, which are off by up to 2^-17 of that. The two are
+ * columns beside each other, so that both of a token's sums are one thread's.
+ *
+ * Scales of groups, and of x, multiply sums in float32. An instruction adds 32 products within
+ * about 2^-13 of the largest; sums of more are in float32, but for groups of integers.
+ *
+ * The copiers' first warp brings weights, the others turn x into halves. */
+#ifndef OCT_KERNELS_CUDA_MATMUL_HALVES_CUH
+#define OCT_KERNELS_CUDA_MATMUL_HALVES_CUH
+
+#include "kernels/cuda/matmul-codes.cuh"
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+/* ---------------------------------------------------------------- x */
+
+/* The second half is so many times as much. */
+#define SECOND_HALF 16.0f
+
+/* Two bf16 to two e4m3. */
+OCT_DEVICE uint32_t
+narrow_pair(uint32_t pair) {
+  float2 v = {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
+  return __nv_cvt_float2_to_fp8x2(v, __NV_SATFINITE, __NV_E4M3);
+}
+
+/* Four words of bf16 to two words of first and two of second halves: the first three bits of a
+ * mantissa, and the other four. Powers of two, as pairs of bf16. */
+OCT_DEVICE void
+halve(const uint32_t (&x)[4], uint32_t power, uint32_t second_power, uint32_t (&first)[2],
+      uint32_t (&second)[2]) {
+  uint32_t both[2][4];
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    uint32_t high = x[i] & 0xfff0fff0u;
+    __nv_bfloat162 rest = __hsub2(*reinterpret_cast<const __nv_bfloat162 *>(&x[i]),
+                                  *reinterpret_cast<__nv_bfloat162 *>(&high));
+    both[0][i] = narrow_pair(multiply_pairs(high, power));
+    both[1][i] = narrow_pair(multiply_pairs(*reinterpret_cast<uint32_t *>(&rest), second_power));
+  }
+#pragma unroll
+  for (int w = 0; w < 2; w++) {
+    first[w] = __byte_perm(both[0][2 * w], both[0][2 * w + 1], 0x5410);
+    second[w] = __byte_perm(both[1][2 * w], both[1][2 * w + 1], 0x5410);
+  }
+}
+
+/* The largest exponent of bf16 that a warp's lanes have, in its place. */
+OCT_DEVICE uint32_t
+largest_exponent(const uint32_t (&x)[4]) {
+  uint32_t most = 0;
+#pragma unroll
+  for (int i = 0; i < 4; i++)
+    most = __vmaxu2(most, x[i] & 0x7fff7fffu);
+  return __reduce_max_sync(0xffffffffu, max(most & 0xffff, most >> 16)) >> 7;
+}
+
+/* What lies behind the halves of a stage: factors of tokens, and sums of 32, 64 or 128 inputs. */
+template <int F, int N> struct beside_halves {
+  static constexpr uint32_t GROUPS = 2 * kind_traits<F>::SIDES; /* of a unit's integers */
+
+  OCT_DEVICE uint32_t factor(uint32_t room, uint32_t token) {
+    return room + shape<F, N>::X_HALVES + token * 4;
+  }
+  OCT_DEVICE uint32_t sum(uint32_t room, uint32_t token, uint32_t group) {
+    return room + shape<F, N>::X_HALVES + N * 4 + (token * GROUPS + group) * 4;
+  }
+};
+
+OCT_DEVICE void
+store_shared_float(uint32_t to, float x) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(x) : "memory");
+}
+OCT_DEVICE float
+load_shared_float(uint32_t from) {
+  float x;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(from));
+  return x;
+}
+
+/* The copiers but the first warp: x of a block's units in order. */
+template <int F, int N> struct halver {
+  using sizes = shape<F, N>;
+  static constexpr uint32_t WARPS = COPIERS / 32 - 1, TURNS = (N + WARPS - 1) / WARPS;
+  const codes_args &s;
+  const ring &r;
+  cursor<N> &c;
+  uint32_t warp, lane;
+  const bf16 *x[TURNS]; /* the lane's first inputs in rows of x, or NULL */
+
+  __device__ void open() {
+#pragma unroll
+    for (uint32_t i = 0; i < TURNS; i++) {
+      uint32_t token = i * WARPS + warp;
+      x[i] = NULL;
+      if (token < c.now.n_tokens) {
+        size_t row = c.now.first_token + token;
+        if (s.a.gather)
+          row = s.a.pair_of[row] / s.a.top_k;
+        x[i] = (const bf16 *)s.a.x + row * s.a.x_stride + 8 * lane;
+      }
+    }
+  }
+
+  /* 256 inputs of a token, eight of each lane. Lanes two apart have every other byte of the same
+   * runs: the first makes that of first halves, the other that of second ones. */
+  __device__ void put(uint32_t room, uint32_t token, uint4 raw) const {
+    const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+    uint32_t exponent = max(largest_exponent(words), 12u), first[2], second[2];
+    uint32_t power = (261 - exponent) * 0x00800080u; /* the largest becomes 128 to 256 */
+    halve(words, power, power + 4 * 0x00800080u, first, second);
+    uint32_t pair = lane % 4, own[2], other[2];
+    bool is_first = pair < 2;
+#pragma unroll
+    for (int w = 0; w < 2; w++) {
+      own[w] = is_first ? first[w] : second[w];
+      other[w] = __shfl_xor_sync(0xffffffffu, is_first ? second[w] : first[w], 2);
+    }
+    uint32_t low = is_first ? 0x5140 : 0x1504, high = is_first ? 0x7362 : 0x3726;
+    uint4 run = {__byte_perm(own[0], other[0], low), __byte_perm(own[0], other[0], high),
+                 __byte_perm(own[1], other[1], low), __byte_perm(own[1], other[1], high)};
+    uint32_t column = 2 * token + !is_first, place = lane % 16 / 4 * 2 + pair % 2;
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(
+                     room + lane / 16 * (2 * N * 128) + column * 128 + (place ^ column % 8) * 16),
+                 "r"(run.x), "r"(run.y), "r"(run.z), "r"(run.w)
+                 : "memory");
+    if (lane == 0)
+      store_shared_float(beside_halves<F, N>::factor(room, token),
+                         __uint_as_float((exponent - 7) << 23) * sizes::HALVES_FACTOR);
+    if constexpr (kind_traits<F>::INT4) {
+      constexpr uint32_t EACH = 16 / kind_traits<F>::SIDES; /* lanes of a group */
+      float sum = 0;
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+        sum += __uint_as_float(words[i] << 16) + __uint_as_float(words[i] & 0xffff0000u);
+      sum *= __uint_as_float((261 - exponent) << 23) / 512;
+#pragma unroll
+      for (uint32_t d = 1; d < EACH; d *= 2)
+        sum += __shfl_xor_sync(0xffffffffu, sum, d);
+      if (lane % EACH == 0)
+        store_shared_float(beside_halves<F, N>::sum(room, token, lane / EACH), sum);
+    }
+  }
+
+  __device__ void load(uint32_t k, uint4 (&to)[TURNS]) const {
+    bool here = k * sizes::INPUTS + 8 * lane < s.a.columns;
+#pragma unroll
+    for (uint32_t i = 0; i < TURNS; i++) {
+      to[i] = {0, 0, 0, 0};
+      if (here && x[i] != NULL)
+        to[i] = *(const uint4 *)(x[i] + k * sizes::INPUTS);
+    }
+  }
+
+  /* A unit's x is on its way while the one before it is turned. */
+  __device__ void run() {
+    const unit_range units(s);
+    uint32_t stage = 0, turn = 0;
+    uint4 now[TURNS], next[TURNS];
+    for (bool is_first = true; c.at < c.end; c.next(), is_first = false) {
+      if (is_first || s.a.starts == NULL || c.is_new_job()) {
+        open();
+        load(units.begin, now);
+      }
+      for (uint32_t k = units.begin; k < units.end; k++) {
+        load(k + 1 < units.end ? k + 1 : units.begin, next);
+        if (turn > 0)
+          barrier_wait(r.empty(stage), (turn - 1) % 2);
+        uint32_t room = r.base + stage * s.stage_bytes;
+#pragma unroll
+        for (uint32_t i = 0; i < TURNS; i++) {
+          if (i * WARPS + warp < c.now.n_tokens)
+            put(room, i * WARPS + warp, now[i]);
+          now[i] = next[i];
+        }
+        fence_async();
+        __syncwarp();
+        if (lane == 0)
+          barrier_arrive(r.full(stage));
+        if (++stage == s.stages) {
+          stage = 0;
+          turn++;
+        }
+      }
+    }
+  }
+};
+
+/* ---------------------------------------------------------------- products */
+
+#define OCT_HALVES_TYPE(is_float, text)                                                            \
+  if (is_float)                                                                                    \
+    text("e5m2");                                                                                  \
+  else                                                                                             \
+    text("e4m3")
+
+/* d (+)= a b: 64 rows of 32 bytes by as many columns as d has room for; a in registers, b as
+ * wgmma_weights() has it. */
+template <bool FLOATS>
+OCT_DEVICE void
+wgmma_halves(float (&d)[4], const uint32_t (&a)[4], uint32_t b, int adds) {
+#define OCT_TEXT(TYPE)                                                                             \
+  asm volatile("{\n"                                                                               \
+               ".reg .pred p;\n"                                                                   \
+               ".reg .b64 b;\n"                                                                    \
+               "setp.ne.b32 p, %9, 0;\n"                                                           \
+               "mov.b64 b, {%8, 0x40000040};\n"                                                    \
+               "wgmma.mma_async.sync.aligned.m64n8k32.f32." TYPE ".e4m3 "                          \
+               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, b, p, 1, 1;\n"                                 \
+               "}\n"                                                                               \
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                    \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "r"(adds))
+  OCT_HALVES_TYPE(FLOATS, OCT_TEXT);
+#undef OCT_TEXT
+}
+
+template <bool FLOATS>
+OCT_DEVICE void
+wgmma_halves(float (&d)[8], const uint32_t (&a)[4], uint32_t b, int adds) {
+#define OCT_TEXT(TYPE)                                                                             \
+  asm volatile("{\n"                                                                               \
+               ".reg .pred p;\n"                                                                   \
+               ".reg .b64 b;\n"                                                                    \
+               "setp.ne.b32 p, %13, 0;\n"                                                          \
+               "mov.b64 b, {%12, 0x40000040};\n"                                                   \
+               "wgmma.mma_async.sync.aligned.m64n16k32.f32." TYPE ".e4m3 "                         \
+               "{%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9, %10, %11}, b, p, 1, 1;\n"               \
+               "}\n"                                                                               \
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),           \
+                 "+f"(d[6]), "+f"(d[7])                                                            \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "r"(adds))
+  OCT_HALVES_TYPE(FLOATS, OCT_TEXT);
+#undef OCT_TEXT
+}
+
+#undef OCT_HALVES_TYPE
+
+/* A word of codes to the bytes of one instruction's first 16 inputs of 32 and of the others
+ * (codes.cuh has their places): e2m1 times 2^-14 as e5m2, integers times 2^-9 as e4m3. */
+template <bool FLOATS>
+OCT_DEVICE void
+expand_bytes_of(uint32_t word, uint32_t &first, uint32_t &second) {
+  if (FLOATS) {
+    first = word << 1 & 0x8e8e8e8eu;
+    second = (word >> 2 & 0x0e0e0e0eu) | (word & 0x80808080u);
+  } else {
+    first = word & 0x0f0f0f0fu;
+    second = word >> 4 & 0x0f0f0f0fu;
+  }
+}
+
+/* The sums of a warp's 16 rows; the same members as `multiplier` has. */
+template <int F, int N> struct halves_multiplier {
+  using traits = kind_traits<F>;
+  using sizes = shape<F, N>;
+  static constexpr bool FLOATS = F == KIND_MXFP4;
+  static constexpr int TOGETHER = FLOATS ? 1 : 4 / traits::SIDES; /* steps of 32 in a sum */
+  static constexpr int STEPS = 4, PARTS = STEPS / TOGETHER;       /* of a chunk */
+  static constexpr int B = N / 4;                                 /* groups of eight columns */
+  const codes_args &s;
+  const ring &r;
+  uint32_t g, t, row, place[2];
+  float acc[2 * B], unit[2 * B]; /* of rows g and g + 8, tokens 4 b + t */
+  float part[PARTS][4 * B];
+  uint32_t codes[2][4], side[2][traits::SIDES];
+
+  __device__ halves_multiplier(const codes_args &args, const ring &the_ring)
+      : s(args), r(the_ring) {
+    uint32_t warp = threadIdx.x / 32;
+    g = threadIdx.x % 32 / 4;
+    t = threadIdx.x % 4;
+    row = warp * (16 / s.halves);
+    place[0] = (row < s.tile_rows ? row : 0) + g;
+    place[1] = place[0] + (s.halves == 2 ? s.tile_rows : 8);
+  }
+
+  __device__ void load_chunk(uint32_t room, uint32_t chunk) {
+    uint32_t rows = s.halves * s.tile_rows, from = room + sizes::X_BYTES + chunk * rows * 64;
+    uint32_t beside =
+        room + sizes::X_BYTES + sizes::CHUNKS * rows * 64 + chunk * rows * sizes::SIDE_BYTES;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      uint4 v = load_shared(from + place[h] * 64 + 16 * t);
+      codes[h][0] = v.x;
+      codes[h][1] = v.y;
+      codes[h][2] = v.z;
+      codes[h][3] = v.w;
+#pragma unroll
+      for (int i = 0; i < traits::SIDES; i++)
+        side[h][i] = load_shared_word(beside + place[h] * sizes::SIDE_BYTES + 4 * i);
+    }
+  }
+
+  __device__ float scale_of(int h, int step) const {
+    if (FLOATS) /* e8m0 is float32's exponent */
+      return __uint_as_float((step == 3 ? side[h][0] >> 1 : side[h][0] << (23 - 8 * step)) &
+                             0x7f800000u);
+    return int4_scale(side[h][step / TOGETHER]);
+  }
+  __device__ float zero_of(int h, int step) const {
+    return __uint_as_float(0x43000000u | (side[h][step / TOGETHER] & 0xffff0000u)) - 128;
+  }
+
+  /* A chunk's parts into the unit's sums. */
+  __device__ void take(uint32_t room, uint32_t chunk) {
+#pragma unroll
+    for (int p = 0; p < PARTS; p++) {
+      int step = p * TOGETHER;
+      float scale[2] = {scale_of(0, step), scale_of(1, step)}, zero[2] = {0, 0};
+      if (!FLOATS) {
+        zero[0] = zero_of(0, step);
+        zero[1] = zero_of(1, step);
+      }
+#pragma unroll
+      for (int b = 0; b < B; b++) {
+        float sum = 0;
+        if constexpr (!FLOATS)
+          sum = load_shared_float(
+              beside_halves<F, N>::sum(room, 4 * b + t, chunk * traits::SIDES + p));
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+          float v = part[p][4 * b + 2 * h + 1] * (1 / SECOND_HALF) + part[p][4 * b + 2 * h];
+          if (!FLOATS)
+            v -= zero[h] * sum;
+          unit[2 * b + h] += scale[h] * v;
+        }
+      }
+    }
+  }
+
+  __device__ void run_chunk(uint32_t room, uint32_t chunk) {
+    uint32_t x = (room + chunk * (2 * N * 128)) / 16, a[STEPS][4];
+    load_chunk(room, chunk);
+#pragma unroll
+    for (int i = 0; i < STEPS; i++)
+#pragma unroll
+      for (int h = 0; h < 2; h++)
+        expand_bytes_of<FLOATS>(codes[h][i], a[i][h], a[i][2 + h]);
+    wgmma_begin();
+#pragma unroll
+    for (int i = 0; i < STEPS; i++)
+      wgmma_halves<FLOATS>(part[i / TOGETHER], a[i], x + 2 * i, i % TOGETHER != 0);
+    wgmma_commit();
+    wgmma_wait<0>();
+#pragma unroll
+    for (int i = 0; i < STEPS; i++)
+      asm volatile("" ::"r"(a[i][0]), "r"(a[i][1]), "r"(a[i][2]), "r"(a[i][3]) : "memory");
+#pragma unroll
+    for (int p = 0; p < PARTS; p++)
+      keep_behind(part[p]);
+    take(room, chunk);
+  }
+
+  __device__ void run_unit(uint32_t stage, uint32_t n_chunks) {
+    uint32_t room = __shfl_sync(0xffffffffu, r.base + stage * s.stage_bytes, 0);
+#pragma unroll
+    for (int i = 0; i < 2 * B; i++)
+      unit[i] = 0;
+#pragma unroll
+    for (uint32_t chunk = 0; chunk < sizes::CHUNKS; chunk++)
+      if (chunk < n_chunks)
+        run_chunk(room, chunk);
+#pragma unroll
+    for (int b = 0; b < B; b++) {
+      float factor = load_shared_float(beside_halves<F, N>::factor(room, 4 * b + t));
+      acc[2 * b] += factor * unit[2 * b];
+      acc[2 * b + 1] += factor * unit[2 * b + 1];
+    }
+    __syncwarp();
+    if (threadIdx.x % 32 == 0)
+      barrier_arrive(r.empty(stage));
+  }
+
+  __device__ void begin_tile() {
+#pragma unroll
+    for (int i = 0; i < 2 * B; i++)
+      acc[i] = 0;
+  }
+  __device__ void end_tile() {
+  }
+  __device__ void load_scales(const cursor<N> &c, uint32_t k) {
+    (void)c;
+    (void)k;
+  }
+
+  __device__ void store(const cursor<N> &c) const {
+    const bf16 *bias =
+        s.a.bias != NULL ? (const bf16 *)s.a.bias + (size_t)c.now.expert * s.a.rows : NULL;
+    bool is_pair = s.halves == 2;
+    uint32_t at[2] = {c.first_row + row + g, 0};
+    at[1] = at[0] + (is_pair ? s.rows : 8);
+    bool here[2] = {row + g < s.tile_rows && at[0] < s.rows, false};
+    here[1] = is_pair ? here[0] : row < s.tile_rows && at[1] < s.rows;
+    float more[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+      more[h] = here[h] && bias != NULL ? to_float(bias[at[h]]) : 0;
+    float factor = row_scale<F>(s.a, 0, 0);
+#pragma unroll
+    for (int b = 0; b < B; b++) {
+      uint32_t token = 4 * b + t;
+      if (token >= c.now.n_tokens)
+        continue;
+      float low = acc[2 * b] * factor + more[0], high = acc[2 * b + 1] * factor + more[1];
+      if (is_pair)
+        low = glu(s.glu, low, high);
+      if (here[0])
+        store_sum(s.a, c.now.first_token + token, at[0], low, NULL);
+      if (here[1] && !is_pair)
+        store_sum(s.a, c.now.first_token + token, at[1], high, NULL);
+    }
+  }
+
+  __device__ void spill(float *room, uint32_t pitch) const {
+    if (row >= s.tile_rows)
+      return;
+#pragma unroll
+    for (int i = 0; i < 2 * B; i++)
+      room[(i / 2 * 4 + t) * pitch + place[i % 2]] = acc[i];
+  }
+};
+
+#endif
+#endif
