@@ -310,7 +310,9 @@ norm(oct_cuda_comm *c, const oct_cuda_sum *call, const void *x) {
                            .weight = call->weight,
                            .eps = call->eps,
                            .out = call->out,
-                           .out_stride = call->width};
+                           .out_stride = call->width,
+                           .narrow = c->n == 1 ? call->narrow : NULL,
+                           .narrow_scale = call->narrow_scale};
   return oct_cuda_note(c->rank, oct_cuda_rms_norm(&c->rank->queue, &n), "a norm");
 }
 

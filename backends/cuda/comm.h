@@ -52,6 +52,9 @@ typedef struct oct_cuda_sum {
   const void *weight;
   float eps;
   void *out; /* NULL: no norm is wanted */
+  /* Of a circle of one alone: the norm in e4m3 too, as oct_cuda_norm has it; or NULL. */
+  void *narrow;
+  float *narrow_scale;
 } oct_cuda_sum;
 gboolean oct_cuda_comm_sum(oct_cuda_comm *comm, const oct_cuda_sum *call);
 /* out[n, ranks * width] float32 from each rank's x[n, width]. */

@@ -69,6 +69,7 @@ struct oct_cuda_forward {
   /* The pass that is being enqueued. */
   const oct_cuda_pass *pass;
   guint32 m;           /* its tokens */
+  gboolean is_narrow;  /* room.narrow has room.normed of all of them */
   guint32 n_snapshots; /* so far */
   gboolean begins;     /* the stream is empty since the last snapshot */
   guint32 n_join;      /* domains whose tokens experts take together */

@@ -9,12 +9,17 @@
  * bound by reading its weight. */
 #define FP8_TOKENS 65
 
+static gboolean
+takes_narrow(const oct_cuda_forward *f, const oct_cuda_matrix *weight, guint32 m) {
+  return f->room.narrow != NULL && weight->format == OCT_CUDA_MATRIX_FP8 && m >= FP8_TOKENS &&
+         (f->rank->queue.flags & OCT_CUDA_FIXED_ORDER) == 0;
+}
+
 /* The product's inputs in fp8, when it takes them so. */
 static void
 narrow_inputs(oct_cuda_forward *f, oct_cuda_matmul *call) {
   oct_cuda_room *r = &f->room;
-  if (r->narrow == NULL || call->weight.format != OCT_CUDA_MATRIX_FP8 || call->m < FP8_TOKENS ||
-      (f->rank->queue.flags & OCT_CUDA_FIXED_ORDER) != 0)
+  if (!takes_narrow(f, &call->weight, call->m))
     return;
   const oct_cuda_quantise quantise = {.type = call->x_type,
                                       .n = call->m,
@@ -23,7 +28,10 @@ narrow_inputs(oct_cuda_forward *f, oct_cuda_matmul *call) {
                                       .x_stride = call->x_stride,
                                       .scale = r->narrow_scale,
                                       .out = r->narrow};
-  (void)oct_cuda_note(f->rank, oct_cuda_quantise_fp8(&f->rank->queue, &quantise), "fp8 inputs");
+  if (!f->is_narrow || call->x != r->normed) {
+    (void)oct_cuda_note(f->rank, oct_cuda_quantise_fp8(&f->rank->queue, &quantise), "fp8 inputs");
+    f->is_narrow = FALSE;
+  }
   call->x_type = OCT_CUDA_FP8;
   call->x = r->narrow;
   call->x_stride = call->weight.columns;
@@ -57,6 +65,8 @@ oct_cuda_forward_gated(oct_cuda_forward *f, const oct_cuda_matrix *weight, const
                                 .glu = &f->model->glu,
                                 .y = y,
                                 .y_stride = weight->rows / 2};
+  if (takes_narrow(f, weight, f->m))
+    return FALSE;
   oct_cuda_path path = oct_cuda_matmul_path(&f->rank->queue, &call);
   return (path == OCT_CUDA_PATH_STREAM || path == OCT_CUDA_PATH_CODES) &&
          oct_cuda_note(f->rank, oct_cuda_multiply(&f->rank->queue, f->rank->blas, &call),
@@ -78,16 +88,31 @@ oct_cuda_forward_project(oct_cuda_forward *f, const oct_cuda_matrix *weight, con
 
 /* ---------------------------------------------------------------- layers */
 
-/* The sum of y over the ranks goes to the residual stream; its norm to room.normed. */
+/* The one product that reads the norm in front of a half of a layer, or NULL. */
+static const oct_cuda_matrix *
+reader_of_attention(const oct_cuda_layer *l) {
+  oct_attention_kind kind = l->attention->kind;
+  return kind == OCT_ATTENTION_MLA || kind == OCT_ATTENTION_KDA ? NULL : &l->qkv;
+}
+static const oct_cuda_matrix *
+reader_of_feed(const oct_cuda_layer *l) {
+  return l->ffn_spec->kind == OCT_FFN_DENSE ? &l->dense.gate_up : NULL;
+}
+
+/* The sum of y over the ranks goes to the residual stream; its norm to room.normed, and in fp8 to
+ * room.narrow where `reader`, or NULL, takes it so. */
 static void
-add_and_norm(oct_cuda_forward *f, const void *weight) {
+add_and_norm(oct_cuda_forward *f, const void *weight, const oct_cuda_matrix *reader) {
+  f->is_narrow = f->rank->group->n_tensor == 1 && reader != NULL && takes_narrow(f, reader, f->m);
   const oct_cuda_sum sum = {.n = f->m,
                             .width = f->model->spec->hidden,
                             .x = f->room.y,
                             .residual = f->room.residual,
                             .weight = weight,
                             .eps = (float)f->model->spec->rms_norm_eps,
-                            .out = weight != NULL ? f->room.normed : NULL};
+                            .out = weight != NULL ? f->room.normed : NULL,
+                            .narrow = f->is_narrow ? f->room.narrow : NULL,
+                            .narrow_scale = f->room.narrow_scale};
   (void)oct_cuda_comm_sum(f->options.comms[OCT_CUDA_CIRCLE_TENSOR], &sum);
 }
 
@@ -118,15 +143,17 @@ oct_cuda_forward_mark(oct_cuda_forward *f, guint32 half) {
                         "a stamp");
 }
 
+/* `next`: the layer behind it, or NULL; next_norm is what follows. */
 static void
-run_layer(oct_cuda_forward *f, const oct_cuda_layer *l, const void *next_norm) {
+run_layer(oct_cuda_forward *f, const oct_cuda_layer *l, const oct_cuda_layer *next,
+          const void *next_norm) {
   guint32 half = 2 * (l->index - f->rank->first_layer);
   oct_cuda_forward_mark(f, half);
   oct_cuda_forward_attend(f, l);
-  add_and_norm(f, l->ffn_norm);
+  add_and_norm(f, l->ffn_norm, reader_of_feed(l));
   oct_cuda_forward_mark(f, half + 1);
   oct_cuda_forward_feed(f, l);
-  add_and_norm(f, next_norm);
+  add_and_norm(f, next_norm, next != NULL ? reader_of_attention(next) : NULL);
 }
 
 /* Of several ranks each has the rows of some ids, and zeros of others: the sum is the stream, whose
@@ -151,7 +178,7 @@ embed(oct_cuda_forward *f) {
     return;
   (void)oct_cuda_note(f->rank, cudaMemsetAsync(f->room.residual, 0, bytes, f->rank->compute),
                       "embeddings");
-  add_and_norm(f, f->model->layers[0].attn_norm);
+  add_and_norm(f, f->model->layers[0].attn_norm, NULL);
 }
 
 static void
@@ -184,6 +211,7 @@ void
 oct_cuda_forward_run(oct_cuda_forward *f, const oct_cuda_pass *pass) {
   f->pass = pass;
   f->m = pass->batch->n_tokens;
+  f->is_narrow = FALSE;
   if (f->room.counts != NULL)
     (void)oct_cuda_note(
         f->rank,
@@ -204,9 +232,9 @@ oct_cuda_forward_run(oct_cuda_forward *f, const oct_cuda_pass *pass) {
   if (!f->rank->is_first || f->rank->group->n_tensor == 1)
     first_norm(f);
   for (guint32 i = 0; i < f->rank->n_layers && !f->rank->failed; i++) {
-    gboolean last = i + 1 == f->rank->n_layers;
-    run_layer(f, &f->model->layers[i],
-              last ? f->model->final_norm : f->model->layers[i + 1].attn_norm);
+    const oct_cuda_layer *l = &f->model->layers[i];
+    const oct_cuda_layer *next = i + 1 < f->rank->n_layers ? l + 1 : NULL;
+    run_layer(f, l, next, next != NULL ? next->attn_norm : f->model->final_norm);
   }
   oct_cuda_forward_mark(f, 2 * f->rank->n_layers);
 }

@@ -128,7 +128,9 @@ int oct_cuda_embed_rows(const oct_cuda_queue *queue, const oct_cuda_embed *call)
 /* residual += x (when x is not NULL), then out = residual / rms(residual) * weight (when out is not
  * NULL), row by row. x and out are `type`, residual is residual_type; the sum is not rounded before
  * the norm. Without residual, out = norm of x, and out may be x. n rows; heads > 1 norms `heads`
- * runs of `width` elements in each row, one after another. weight: `type`, [width], NULL = ones. */
+ * runs of `width` elements in each row, one after another. weight: `type`, [width], NULL = ones.
+ * narrow, or NULL: out in e4m3 as well, as oct_cuda_quantise_fp8() makes it of out, with
+ * narrow_scale; heads 0 or 1. */
 typedef struct oct_cuda_norm {
   oct_cuda_type type, residual_type;
   uint32_t n, heads, width; /* heads 0 = 1 */
@@ -140,6 +142,8 @@ typedef struct oct_cuda_norm {
   float eps;
   void *out;
   size_t out_stride;
+  void *narrow;        /* [n, width] */
+  float *narrow_scale; /* [n] */
 } oct_cuda_norm;
 int oct_cuda_rms_norm(const oct_cuda_queue *queue, const oct_cuda_norm *call);
 

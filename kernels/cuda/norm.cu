@@ -1,4 +1,5 @@
-/* RMS norms: of the residual stream with what is added to it, of heads, and gated. */
+/* RMS norms: of the residual stream with what is added to it, quantised too, of heads, and gated.
+ */
 #include "kernels/cuda/common.cuh"
 
 /* ---------------------------------------------------------------- residual and norm */
@@ -13,7 +14,35 @@ struct norm_args {
   float eps;
   void *out;
   size_t out_stride;
+  void *narrow;
+  float *narrow_scale;
 };
+
+/* A block's row of e4m3 over its scale; v as it was stored. */
+template <int N, int ITEMS>
+OCT_DEVICE void
+quantise_row(const norm_args &a, float (&v)[ITEMS][N], float *room) {
+  float most = 0;
+#pragma unroll
+  for (int k = 0; k < ITEMS; k++)
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      if ((k * blockDim.x + threadIdx.x) * N < a.width)
+        most = fmaxf(most, fabsf(v[k][i]));
+  float scale = fmaxf(block_max(most, room) / 448, 1e-12f);
+  if (threadIdx.x == 0)
+    a.narrow_scale[blockIdx.x] = scale;
+#pragma unroll
+  for (int k = 0; k < ITEMS; k++) {
+    uint32_t c = (k * blockDim.x + threadIdx.x) * N;
+    if (c >= a.width)
+      break;
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      v[k][i] /= scale;
+    store_floats<fp8, N>((fp8 *)a.narrow + (size_t)blockIdx.x * a.width + c, v[k]);
+  }
+}
 
 /* A block per row, which stays in registers: ITEMS runs of N elements a thread. T: activations, R:
  * residual. */
@@ -61,9 +90,12 @@ norm_rows(norm_args a) {
       load_floats<T, N>((const T *)a.weight + c, weight);
 #pragma unroll
     for (int i = 0; i < N; i++)
-      values[k][i] *= factor * (a.weight != NULL ? weight[i] : 1);
+      values[k][i] =
+          to_float(from_float<T>(values[k][i] * (factor * (a.weight != NULL ? weight[i] : 1))));
     store_floats<T, N>(out + c, values[k]);
   }
+  if (a.narrow != NULL)
+    quantise_row<N, ITEMS>(a, values, room);
 }
 
 template <typename T, typename R>
@@ -94,7 +126,11 @@ oct_cuda_rms_norm(const oct_cuda_queue *queue, const oct_cuda_norm *call) {
                  call->weight,
                  call->eps,
                  call->out,
-                 call->out != NULL ? call->out_stride : 0};
+                 call->out != NULL ? call->out_stride : 0,
+                 call->out != NULL ? call->narrow : NULL,
+                 call->narrow_scale};
+  if (a.narrow != NULL && a.heads > 1)
+    return OCT_CUDA_UNSUPPORTED;
   uint32_t rows = call->n * a.heads;
   if (rows == 0 || a.width == 0)
     return OCT_CUDA_OK;

@@ -190,6 +190,60 @@ test_add(void) {
   device_expect("sum", out, y, size, 1e-6);
 }
 
+/* A norm quantises what it gives as the other kernel would, bit by bit. */
+static void
+test_norm_quantises(void) {
+  static const guint32 widths[] = {8, 20, 333, 4096, 16384};
+  for (guint k = 0; k < 2 * G_N_ELEMENTS(widths); k++) {
+    const oct_cuda_queue *queue = device_queue(OCT_CUDA_OVERLAP);
+    if (queue == NULL)
+      return;
+    oct_cuda_type type = activations[k % 2];
+    guint32 n = 7, width = widths[k / 2];
+    gsize size = (gsize)n * width;
+    g_autofree float *x = data_normal(size, 1), *r = data_normal(size, 2);
+    g_autofree float *weight = data_normal(width, 1);
+    const oct_cuda_norm norm = {.type = type,
+                                .residual_type = OCT_CUDA_F32,
+                                .n = n,
+                                .width = width,
+                                .x = device_put(type, x, size),
+                                .x_stride = width,
+                                .residual = device_put(OCT_CUDA_F32, r, size),
+                                .residual_stride = width,
+                                .weight = device_put(type, weight, width),
+                                .eps = 1e-5f,
+                                .out = device_room_of(type, size),
+                                .out_stride = width,
+                                .narrow = device_room(size),
+                                .narrow_scale = device_room(n * sizeof(float))};
+    device_check(oct_cuda_rms_norm(queue, &norm));
+    oct_cuda_quantise call = {.type = type,
+                              .n = n,
+                              .width = width,
+                              .x = norm.out,
+                              .x_stride = width,
+                              .scale = device_room(n * sizeof(float)),
+                              .out = device_room(size)};
+    device_check(oct_cuda_quantise_fp8(queue, &call));
+    float scales[2][7];
+    g_autofree guint8 *out = g_malloc(size), *want = g_malloc(size);
+    device_read(scales[0], norm.narrow_scale, sizeof scales[0]);
+    device_read(scales[1], call.scale, sizeof scales[1]);
+    device_read(out, norm.narrow, size);
+    device_read(want, call.out, size);
+    g_assert_cmpmem(scales[0], sizeof scales[0], scales[1], sizeof scales[1]);
+    g_assert_cmpmem(out, size, want, size);
+    oct_ref_add(r, x, size);
+    g_autofree float *twin = g_new(float, size);
+    oct_ref_rms_norm(r, weight, n, width, width, 1e-5f, twin);
+    g_autofree float *values = device_get(OCT_CUDA_FP8, norm.narrow, size);
+    for (gsize i = 0; i < size; i++)
+      values[i] *= scales[0][i / width];
+    device_expect("quantised norm", values, twin, size, 0.04);
+  }
+}
+
 static void
 test_quantise(void) {
   static const guint32 widths[] = {130, 4096};
@@ -326,6 +380,7 @@ main(int argc, char **argv) {
   g_test_add_func("/cuda/dense/norms-heads-in-place", test_norm_heads);
   g_test_add_func("/cuda/dense/activates-gates", test_glu);
   g_test_add_func("/cuda/dense/adds-biases-and-gated-rows", test_add);
+  g_test_add_func("/cuda/dense/norm-quantises", test_norm_quantises);
   g_test_add_func("/cuda/dense/quantises-each-row-by-its-largest", test_quantise);
   g_test_add_func("/cuda/dense/norms-and-gates-heads", test_gated_norm);
   g_test_add_func("/cuda/dense/gates-rows", test_gate);
