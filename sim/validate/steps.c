@@ -21,6 +21,13 @@
 typedef enum step_kind { KIND_DECODE, KIND_PROMPT, KIND_MIXED, KIND_VERIFY, KINDS } step_kind;
 static const char *const kind_names[KINDS] = {"decodes", "prompts", "both", "with drafts"};
 
+/* Where steps differ: decodes by sequences and mean context, steps with prompts by tokens. */
+#define BANDS         5
+#define CONTEXT_BANDS 4
+static const guint32 sequence_ends[BANDS] = {1, 8, 32, 128, G_MAXUINT32};
+static const guint32 context_ends[CONTEXT_BANDS] = {256, 1024, 4096, G_MAXUINT32};
+static const guint32 token_ends[BANDS] = {256, 1024, 2048, 4096, G_MAXUINT32};
+
 /* What is found of one kind of step. */
 typedef struct kind_score {
   oct_score score;
@@ -44,6 +51,7 @@ typedef struct reading {
   logged_instance instances[INSTANCES_MAX];
   guint64 line;
   kind_score kinds[KINDS], all;
+  kind_score decodes[BANDS][CONTEXT_BANDS], prompts[BANDS];
   GArray *gaps; /* double: seconds in which nothing ran although a step was known before */
   double busy_s, idle_s;
 } reading;
@@ -196,6 +204,30 @@ score(kind_score *k, double priced_s, double measured_s) {
   k->measured_s += measured_s;
 }
 
+static guint
+band_of(const guint32 *ends, double value) {
+  guint i = 0;
+  while (value > ends[i])
+    i++;
+  return i;
+}
+
+/* The place of a step in the tables of where steps differ; NULL: it has none. */
+static kind_score *
+place_of(reading *r, const oct_step_shape *shape, step_kind kind) {
+  double n = 0, context = 0, prompt_tokens = 0;
+  for (guint32 d = 0; d < shape->n_domains; d++) {
+    n += shape->domains[d].n_decode;
+    context += (double)shape->domains[d].decode_context;
+    prompt_tokens += shape->domains[d].prefill_tokens;
+  }
+  if (kind == KIND_VERIFY)
+    return NULL;
+  if (kind != KIND_DECODE)
+    return &r->prompts[band_of(token_ends, prompt_tokens)];
+  return &r->decodes[band_of(sequence_ends, n)][band_of(context_ends, context / n)];
+}
+
 static logged_instance *
 find_instance(reading *r, gint64 id) {
   for (guint i = r->n_instances; i-- > 0;)
@@ -232,6 +264,9 @@ take_step(reading *r, const json_t *line, GError **error) {
   const double measured_s = (double)(end - start) * 1e-9, priced_s = price_s(in->cost, &shape);
   score(&r->kinds[kind], priced_s, measured_s);
   score(&r->all, priced_s, measured_s);
+  kind_score *place = place_of(r, &shape, kind);
+  if (place != NULL)
+    score(place, priced_s, measured_s);
   r->busy_s += measured_s;
   r->idle_s += (double)gap * 1e-9;
   return TRUE;
@@ -298,6 +333,36 @@ add_row(json_t *table, const char *name, const kind_score *k) {
   oct_validate_number(row, k->measured_s > 0 ? (k->priced_s / k->measured_s - 1) * 100 : NAN);
 }
 
+/* "1", "2 to 8", "129 and more": of the i-th band. */
+static char *
+band_name(const guint32 *ends, guint i) {
+  const guint32 first = i == 0 ? 1 : ends[i - 1] + 1;
+  return ends[i] == G_MAXUINT32 ? g_strdup_printf("%u and more", first)
+         : ends[i] == first     ? g_strdup_printf("%u", first)
+                                : g_strdup_printf("%u to %u", first, ends[i]);
+}
+
+static void
+add_places(const reading *r, json_t *part) {
+  static const char *const columns[] = {"steps", OCT_VALIDATE_SCORE_COLUMNS, "measured s",
+                                        "sum of prices, off %", NULL};
+  json_t *table = oct_validate_table(part, "where they differ", columns);
+  for (guint i = 0; i < BANDS; i++)
+    for (guint k = 0; k < CONTEXT_BANDS; k++) {
+      g_autofree char *sequences = band_name(sequence_ends, i);
+      g_autofree char *context = band_name(context_ends, k);
+      g_autofree char *name = g_strdup_printf("decodes: %s, context %s", sequences, context);
+      if (oct_score_n(&r->decodes[i][k].score) > 0)
+        add_row(table, name, &r->decodes[i][k]);
+    }
+  for (guint i = 0; i < BANDS; i++) {
+    g_autofree char *tokens = band_name(token_ends, i);
+    g_autofree char *name = g_strdup_printf("with %s tokens of prompts", tokens);
+    if (oct_score_n(&r->prompts[i].score) > 0)
+      add_row(table, name, &r->prompts[i]);
+  }
+}
+
 static json_t *
 report(reading *r) {
   static const char *const columns[] = {"step", OCT_VALIDATE_SCORE_COLUMNS, "measured s",
@@ -314,6 +379,7 @@ report(reading *r) {
     if (oct_score_n(&r->kinds[k].score) > 0)
       add_row(table, kind_names[k], &r->kinds[k]);
   add_row(table, "all", &r->all);
+  add_places(r, part);
   table = oct_validate_table(part, "the device's idle time before a step submitted ahead", idle);
   json_t *row = oct_validate_row(table);
   double *gaps = (double *)(void *)r->gaps->data;
@@ -349,6 +415,11 @@ oct_validate_steps(const oct_steps_validation *validation, GError **error) {
   for (int k = 0; k < KINDS; k++)
     oct_score_clear(&r->kinds[k].score);
   oct_score_clear(&r->all.score);
+  for (guint i = 0; i < BANDS; i++) {
+    oct_score_clear(&r->prompts[i].score);
+    for (guint k = 0; k < CONTEXT_BANDS; k++)
+      oct_score_clear(&r->decodes[i][k].score);
+  }
   oct_profile_free(r->profile);
   oct_model_spec_free(r->spec);
   g_array_unref(r->gaps);

@@ -71,8 +71,17 @@ finds_a_known_error(void) {
   g_assert_cmpfloat_with_epsilon(json_number_value(json_array_get(prompts, 3)), 4, 0.01);
   g_assert_cmpfloat_with_epsilon(json_number_value(json_array_get(prompts, 5)), 4, 0.01);
   g_assert_cmpfloat_with_epsilon(oct_validate_got(part, "teacher-forced steps, p90"), 0.04, 1e-4);
+  /* The same by what is in a step. */
+  const json_t *where = json_object_get(json_array_get(tables, 1), "rows");
+  g_assert_cmpuint(json_array_size(where), ==, 2);
+  g_assert_cmpstr(json_string_value(json_array_get(json_array_get(where, 0), 0)), ==,
+                  "decodes: 2 to 8, context 257 to 1024");
+  g_assert_cmpstr(json_string_value(json_array_get(json_array_get(where, 1), 0)), ==,
+                  "with 257 to 1024 tokens of prompts");
+  g_assert_cmpfloat_with_epsilon(json_number_value(json_array_get(json_array_get(where, 1), 3)), 4,
+                                 0.01);
   /* The device was idle for 20 us before each step. */
-  const json_t *idle = json_object_get(json_array_get(tables, 1), "rows");
+  const json_t *idle = json_object_get(json_array_get(tables, 2), "rows");
   g_assert_cmpfloat_with_epsilon(json_number_value(json_array_get(json_array_get(idle, 0), 1)), 20,
                                  1e-6);
   json_decref(part);
