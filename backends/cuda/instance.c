@@ -235,13 +235,25 @@ has_ended(oct_cuda_instance *in, const oct_cuda_flight *f) {
   return all;
 }
 
-/* How long the device had nothing to do before a step, as far as that is in the step's own time. */
+/* How long the device had nothing to do between the step before, of this instance, and a step. */
 static gint64
 idle_before(oct_cuda_instance *in, const oct_cuda_output *output) {
   const oct_cuda_span *span = output->span;
   gint64 idle = in->device_ns > 0 ? (gint64)(span->begin - in->device_ns) : 0;
   in->device_ns = span->end;
   return MAX(idle, 0);
+}
+
+/* When a step began: once there was work for the device and it was done with the step before. Of
+ * several stages, which work on several steps, the device's own gap says nothing of that. */
+static oct_time
+start_of(oct_cuda_instance *in, const oct_cuda_flight *f, const oct_cuda_output *output,
+         oct_time now) {
+  const gint64 idle = idle_before(in, output);
+  const oct_time known = MAX(f->start_ns, in->free_ns);
+  if (in->free_ns == 0 || in->group.n_stages > 1)
+    return MIN(known, now);
+  return MIN(MAX(known, in->free_ns + idle), now);
 }
 
 static void
@@ -259,13 +271,12 @@ finish(oct_cuda_instance *in, oct_cuda_flight *f, oct_time now) {
   oct_step_result *r =
       oct_cuda_result_make(&reading, &in->slots, f->failed, &f->result, &f->result_room);
   f->end_ns = now;
-  r->start_ns = MIN(MAX(f->start_ns, in->free_ns), now);
+  r->start_ns = start_of(in, f, outputs[n - g->n_domains], now);
   r->end_ns = now;
   gint64 wait = f->sampling_ns > 0 ? MAX(f->mask_ns - f->sampling_ns, 0) : 0;
-  gint64 all = now - r->start_ns, idle = idle_before(in, outputs[n - g->n_domains]);
+  gint64 all = now - r->start_ns;
   r->part_ns[OCT_PART_WAIT] = MIN(wait, all);
-  r->part_ns[OCT_PART_FIXED] = MIN(idle, all - r->part_ns[OCT_PART_WAIT]);
-  r->part_ns[OCT_PART_COMPUTE] = all - r->part_ns[OCT_PART_WAIT] - r->part_ns[OCT_PART_FIXED];
+  r->part_ns[OCT_PART_COMPUTE] = all - r->part_ns[OCT_PART_WAIT];
   in->free_ns = now;
   f->state = OCT_CUDA_DONE;
 }

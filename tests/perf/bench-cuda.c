@@ -227,7 +227,7 @@ decode(bench *b, guint32 batch) {
     if (i >= WARM_UP)
       times[i - WARM_UP] = event.result->end_ns - last;
     if (i >= WARM_UP)
-      idle[i - WARM_UP] = event.result->part_ns[OCT_PART_FIXED];
+      idle[i - WARM_UP] = event.result->start_ns - last;
     if (i >= WARM_UP)
       experts_us += experts_floor_us(b, event.result) / STEPS;
     last = event.result->end_ns;
