@@ -45,7 +45,8 @@ oct_calibrate_gpu(oct_calibration *calibration, GArray *tables, guint gpus, doub
 #include "kernels/bench/machine.h"
 
 /* Passes of a figure: enough for a median, few enough for hundreds of points. */
-#define PASSES 7
+#define PASSES      7
+#define LONG_PASSES 3 /* of kernels that take milliseconds and vary little */
 
 typedef struct gpu {
   bench b;
@@ -339,6 +340,7 @@ oct_calibrate_gpu(oct_calibration *calibration, GArray *tables, guint gpus, doub
   gpu g = {.out = calibration, .cache_bytes = cache_bytes, .hbm_peak = hbm_peak};
   g.b.quiet = true;
   g.b.passes = PASSES;
+  g.b.long_passes = LONG_PASSES;
   bench_program = "octet calibrate";
   bench_open(&g.b);
   told(user, "limits of the card");

@@ -227,7 +227,7 @@ print_steps(const oct_step_timings *timings) {
            t->step.context, t->step.n_prefill, t->step.tokens, t->step.before,
            t->graph ? "yes" : "no", measured * 1e-3, priced * 1e-3, (priced / measured - 1) * 100,
            (priced * oct_calibrate_ratio_of(timings, t) / measured - 1) * 100,
-           t->fits ? "" : "  check");
+           t->curve != OCT_STEP_CHECK ? "" : "  check");
   }
 }
 

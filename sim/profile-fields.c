@@ -26,6 +26,7 @@ typedef enum field_need {
   NEED_RING,   /* when they are an analytic ring */
   NEED_LAWS,   /* when they are fitted laws */
   NEED_PAIRS,  /* when NVLink joins pairs */
+  NEED_SHORT,  /* when steps of short contexts were timed too */
 } field_need;
 
 typedef struct field {
@@ -52,6 +53,8 @@ typedef struct field {
   { g, k, FIELD_CURVE, need, AT(member), 1e-3, 1e9, 1e-6, n, grid }
 #define RATIO(k, member, grid)                                                                     \
   { "step_ratio", k, FIELD_CURVE, NEED_GROUP, AT(member), 0.05, 20, 1, 0, grid }
+#define MAY_RATIO(k, member, grid)                                                                 \
+  { "step_ratio", k, FIELD_CURVE, NEED_NEVER, AT(member), 0.05, 20, 1, 0, grid }
 #define GRID(g, k)                                                                                 \
   { g, k, FIELD_GRID, NEED_NEVER, 0, 0, 0, 0, 0, NULL }
 #define FIT(g, k, member, type, need)                                                              \
@@ -157,6 +160,12 @@ static const field fields[] = {
     RATIO("graph", step_ratio.graph, "graph_tokens"),
     GRID("step_ratio", "eager_tokens"),
     RATIO("eager", step_ratio.eager, "eager_tokens"),
+    GRID("step_ratio", "graph_short_tokens"),
+    MAY_RATIO("graph_short", step_ratio.graph_short, "graph_short_tokens"),
+    GRID("step_ratio", "verify_tokens"),
+    MAY_RATIO("verify", step_ratio.verify, "verify_tokens"),
+    WHEN("step_ratio", "graph_context", step_ratio.graph_context, NEED_SHORT, 1, 1e7),
+    WHEN("step_ratio", "graph_short_context", step_ratio.graph_short_context, NEED_SHORT, 1, 1e7),
 
     GRID("moe_layer", "tokens"),
     MOE("k3_w4a16_ep8", OCT_MOE_K3_W4A16, OCT_MOE_EP8),
@@ -324,6 +333,8 @@ is_needed(const oct_profile *profile, const oct_profile_chain *chain, const fiel
     return profile->collectives.analytic_ring;
   case NEED_LAWS:
     return profile->collectives.fitted;
+  case NEED_SHORT:
+    return oct_profile_chain_find(chain, "step_ratio", "graph_short") != NULL;
   case NEED_PAIRS:
     return profile->nvlink.topology == OCT_NVLINK_PAIRS;
   }
@@ -628,6 +639,18 @@ read_engine(oct_profile *profile, const oct_profile_chain *chain, const char *pr
   return TRUE;
 }
 
+static gboolean
+check_ratio(const oct_profile *p, const oct_profile_chain *chain, GError **error) {
+  const oct_step_ratio *r = &p->step_ratio;
+  if (r->graph_short.n == 0 || r->graph_short_context < r->graph_context)
+    return TRUE;
+  g_set_error(error, OCT_PROFILE_ERROR, OCT_PROFILE_ERROR_RANGE,
+              "%s: [step_ratio] graph_short_context: %g is not below %g, which is graph_context",
+              oct_profile_chain_find(chain, "step_ratio", "graph_short_context")->label,
+              r->graph_short_context, r->graph_context);
+  return FALSE;
+}
+
 /* ---------------------------------------------------------------- unknown names */
 
 static gboolean
@@ -685,5 +708,5 @@ oct_profile_read_fields(oct_profile *profile, const oct_profile_chain *chain, co
   profile->gpu.flops[OCT_MATH_FP8_BLOCK] = profile->gpu.flops[OCT_MATH_FP8];
   return oct_profile_read_measured(profile, chain, error) && read_pairs(profile, chain, error) &&
          read_topology(profile, chain, error) && check_fits(profile, chain, error) &&
-         read_engine(profile, chain, preset, error);
+         check_ratio(profile, chain, error) && read_engine(profile, chain, preset, error);
 }

@@ -65,6 +65,16 @@ oct_step_ratio_at(const oct_curve *curve, double tokens) {
   return curve->y[i] + (curve->y[i + 1] - curve->y[i]) * t;
 }
 
+double
+oct_step_ratio_graph(const oct_step_ratio *r, double tokens, double context) {
+  const double there = oct_step_ratio_at(&r->graph, tokens);
+  if (r->graph_short.n == 0 || context >= r->graph_context)
+    return there;
+  const double near = oct_step_ratio_at(&r->graph_short, tokens);
+  const double span = r->graph_context - r->graph_short_context;
+  return near + (there - near) * MAX(0, (context - r->graph_short_context) / span);
+}
+
 /* ---------------------------------------------------------------- reading */
 
 static gboolean

@@ -318,12 +318,19 @@ const oct_timed_form *oct_timed_form_of(oct_timed_kind kind);
 /* The name of a table's group. Owned. */
 char *oct_timed_group(const oct_timed *table);
 
-/* Whole steps against the sum of their kernels, which overlap, share caches and wait for each
- * other: measured over priced, by tokens of the step. n = 0: not known, 1 everywhere. */
+/* Whole steps against the sum of their kernels, which overlap, share caches, warm the chip and wait
+ * for each other: measured over priced, by tokens of the step. n = 0: not known, 1 everywhere.
+ * Decodes in graphs have a second curve, of a shorter mean context: products of many sequences that
+ * hardly wait for the cache run hotter, and so slower. Between both contexts linear, flat outside.
+ * Steps that verify drafts have one of their own; without it they are as others.
+ */
 typedef struct oct_step_ratio {
-  oct_curve graph, eager;
+  oct_curve graph, eager, graph_short, verify;
+  double graph_context, graph_short_context;
 } oct_step_ratio;
 double oct_step_ratio_at(const oct_curve *curve, double tokens); /* linear; flat outside */
+/* Of a graph's step of so many tokens, at the mean context of its decodes. */
+double oct_step_ratio_graph(const oct_step_ratio *ratio, double tokens, double context);
 
 typedef struct oct_profile {
   char *path; /* of the file that was read last */

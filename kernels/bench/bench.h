@@ -27,6 +27,7 @@ typedef struct bench {
   const char *only; /* names that contain this; NULL = all */
   bool quiet;       /* nothing is printed */
   int passes;       /* 0 = 15 */
+  int long_passes;  /* where one takes more than 20 ms; 0 = passes */
   void *workspace;  /* of blas */
 } bench;
 

@@ -58,7 +58,9 @@ is_planned(const GArray *tables, const oct_timed *wanted) {
 static void
 want(GArray *tables, oct_timed_kind kind, oct_dtype type, const guint32 *shape,
      const oct_calibration_limits *limits) {
-  static const guint32 contexts[] = {128, 512, 1024, 2048, 4096, 8192, 16384, 32768};
+  /* Kernels take keys by 64: short contexts are steps, whose edges are timed. */
+  static const guint32 contexts[] = {16,  64,   80,   128,  192,  208,   256,
+                                     512, 1024, 2048, 4096, 8192, 16384, 32768};
   static const guint32 befores[] = {0, 1024, 4096, 16384, 32768};
   static const guint32 batches[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 384, 512};
   /* Sequences that verify drafts, and tokens of each. */

@@ -145,20 +145,32 @@ add_prompt(oct_drive *d, guint32 slot, guint32 n, guint32 position) {
   slice->tokens = at;
 }
 
-/* The i-th step. Prompts take two sets of slots in turn: one may still be running. */
+/* Sequences that decode, in the step or while it rests. */
+static guint32
+n_decoding(const oct_drive_step *step) {
+  return step->n_decode > 0 ? step->n_decode : MIN(step->rest, 1);
+}
+
 static void
-build(oct_drive *d, const oct_drive_step *step, guint32 first_position, guint32 i) {
-  oct_step_begin(d->builder, ++d->number, 1);
-  for (guint32 k = 0; k < step->n_decode; k++) {
+add_decodes(oct_drive *d, guint32 n, guint32 position) {
+  for (guint32 k = 0; k < n; k++) {
     oct_slice *slice = oct_step_add_slice(d->builder);
     slice->slot = k;
     slice->source = OCT_SOURCE_DEVICE;
     slice->n_tokens = 1;
-    slice->position = first_position + i;
+    slice->position = position;
     slice->sample = OCT_SAMPLE_LAST;
   }
-  for (guint32 k = 0; k < step->n_prefill; k++)
-    add_prompt(d, step->n_decode + (i % 2) * step->n_prefill + k, step->tokens, step->before);
+}
+
+/* The i-th step, or decodes alone where it `rests`. Prompts take two sets of slots in turn: one may
+ * still be running. */
+static void
+build(oct_drive *d, const oct_drive_step *step, gboolean rests, guint32 position, guint32 i) {
+  oct_step_begin(d->builder, ++d->number, 1);
+  add_decodes(d, rests ? n_decoding(step) : step->n_decode, position);
+  for (guint32 k = 0; !rests && k < step->n_prefill; k++)
+    add_prompt(d, n_decoding(step) + (i % 2) * step->n_prefill + k, step->tokens, step->before);
 }
 
 /* The step before decodes at `position`: it gives every sequence a token. */
@@ -181,30 +193,82 @@ compare_times(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
+/* Steps of decodes: with those that are timed, and of the rest between. */
+static guint32
+decode_steps(const oct_drive_step *step, guint32 repeats) {
+  return (WARM_UP + repeats) * ((step->n_decode > 0) + step->rest);
+}
+
+/* Where the first decode stands, so that they are at the context in the middle. */
+static guint32
+first_position(const oct_drive_step *step, guint32 repeats) {
+  return step->n_decode > 0 ? step->context - 1 - decode_steps(step, repeats) / 2 : 1;
+}
+
+/* One step of sequences that verify drafts of their last token, at the same place each time. */
+static void
+build_verified(oct_drive *d, const oct_drive_step *step) {
+  oct_step_begin(d->builder, ++d->number, 1);
+  for (guint32 k = 0; k < step->n_decode; k++) {
+    guint32 *ids;
+    guint32 at = oct_step_add_tokens(d->builder, NULL, 1 + step->drafts, &ids);
+    for (guint32 i = 0; i <= step->drafts; i++)
+      ids[i] = (guint32)(oct_mix64(d->number << 32 | k << 8 | i) % d->options.spec->vocab);
+    oct_slice *slice = oct_step_add_slice(d->builder);
+    slice->slot = k;
+    slice->source = OCT_SOURCE_IDS;
+    slice->n_tokens = 1 + step->drafts;
+    slice->position = step->context - 1;
+    slice->flags = OCT_SLICE_VERIFY;
+    slice->sample = OCT_SAMPLE_ALL;
+    slice->tokens = at;
+  }
+}
+
+static gint64
+time_verified(oct_drive *d, const oct_drive_step *step, guint32 repeats, GError **error) {
+  gint64 times[REPEATS_MAX];
+  if (!begin_decodes(d, step->n_decode, step->context - 1, error))
+    return -1;
+  for (guint32 i = 0; i < WARM_UP + repeats; i++) {
+    oct_event event;
+    build_verified(d, step);
+    if (!submit(d, error) || !wait_for(d, OCT_EVENT_STEP_DONE, &event, error))
+      return -1;
+    if (i >= WARM_UP)
+      times[i - WARM_UP] = event.result->end_ns - event.result->start_ns;
+  }
+  qsort(times, repeats, sizeof *times, compare_times);
+  return times[repeats / 2];
+}
+
 gboolean
 oct_drive_fits(const oct_drive_options *o, const oct_drive_step *step, guint32 repeats) {
-  const guint32 steps = WARM_UP + repeats;
-  return step->n_decode + 2 * step->n_prefill <= o->max_slots &&
-         step->n_decode + step->n_prefill * step->tokens <= o->max_tokens &&
+  const guint32 steps = decode_steps(step, repeats);
+  return n_decoding(step) + 2 * step->n_prefill <= o->max_slots &&
+         step->n_decode * (1 + step->drafts) + step->n_prefill * step->tokens <= o->max_tokens &&
          step->before + step->tokens <= o->max_context &&
-         (step->n_decode == 0 ||
-          (step->context + steps / 2 <= o->max_context && step->context > steps / 2 + 1));
+         (step->n_decode == 0 || step->context > steps / 2 + 1) &&
+         MAX(step->context, 1) + steps + step->drafts <= o->max_context;
 }
 
 gint64
 oct_drive_time(oct_drive *d, const oct_drive_step *step, guint32 repeats, GError **error) {
   gint64 times[REPEATS_MAX];
   oct_time last = 0;
-  const guint32 all = WARM_UP + repeats;
+  const guint32 every = step->rest + 1, all = (WARM_UP + repeats) * every;
   oct_assert(repeats >= 1 && repeats <= REPEATS_MAX && oct_drive_fits(&d->options, step, repeats));
-  /* Sequences grow by a token a step: in the middle they are at the context. */
-  const guint32 first = step->n_decode > 0 ? step->context - 1 - all / 2 : 0;
-  if (step->n_decode > 0 && !begin_decodes(d, step->n_decode, first, error))
+  if (step->drafts > 0)
+    return time_verified(d, step, repeats, error);
+  guint32 position = first_position(step, repeats), n = 0;
+  if (n_decoding(step) > 0 && !begin_decodes(d, n_decoding(step), position, error))
     return -1;
   for (guint32 i = 0; i < all + DEPTH - 1; i++) {
     oct_event event;
     if (i < all) {
-      build(d, step, first, i);
+      const gboolean rests = i % every != step->rest;
+      build(d, step, rests, position, i / every);
+      position += rests || step->n_decode > 0;
       if (!submit(d, error))
         return -1;
     }
@@ -213,12 +277,12 @@ oct_drive_time(oct_drive *d, const oct_drive_step *step, guint32 repeats, GError
     if (!wait_for(d, OCT_EVENT_STEP_DONE, &event, error))
       return -1;
     guint32 done = i - (DEPTH - 1);
-    if (done >= WARM_UP)
-      times[done - WARM_UP] = event.result->end_ns - last;
+    if (done / every >= WARM_UP && done % every == step->rest)
+      times[n++] = event.result->end_ns - last;
     last = event.result->end_ns;
   }
-  qsort(times, repeats, sizeof *times, compare_times);
-  return times[repeats / 2];
+  qsort(times, n, sizeof *times, compare_times);
+  return times[n / 2];
 }
 
 void
@@ -226,10 +290,13 @@ oct_drive_shape(const oct_drive *d, const oct_drive_step *step, oct_step_shape *
   const guint32 window = oct_cost_window(d->options.spec);
   memset(shape, 0, sizeof *shape);
   shape->n_domains = 1;
-  oct_slice slice = {.n_tokens = 1, .sample = OCT_SAMPLE_LAST};
+  oct_slice slice = {.n_tokens = 1 + step->drafts,
+                     .sample = step->drafts > 0 ? OCT_SAMPLE_ALL : OCT_SAMPLE_LAST,
+                     .flags = step->drafts > 0 ? OCT_SLICE_VERIFY : 0};
   for (guint32 i = 0; i < step->n_decode; i++)
     oct_domain_shape_add(&shape->domains[0], &slice, step->context - 1, window);
   slice.n_tokens = step->tokens;
+  slice.sample = OCT_SAMPLE_LAST;
   slice.flags = OCT_SLICE_PREFILL;
   for (guint32 i = 0; i < step->n_prefill; i++)
     oct_domain_shape_add(&shape->domains[0], &slice, step->before, window);

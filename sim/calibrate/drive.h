@@ -21,11 +21,14 @@ typedef enum oct_calibrate_error {
   OCT_CALIBRATE_ERROR_MODEL, /* a model that cannot be driven like this */
 } oct_calibrate_error;
 
-/* A step: decodes at `context` (their own token included) on average, and prompts of `tokens`
- * tokens each after `before` cached ones. */
+/* A step: decodes at `context` (their own token included) on average, each of which may verify
+ * `drafts` as well, and prompts of `tokens` tokens each after `before` cached ones. Between two of
+ * them `rest` steps of its decodes alone, or of one sequence where it has none: a chip that has
+ * just computed prompts runs hotter, and slower, than one that decoded. */
 typedef struct oct_drive_step {
-  guint32 n_decode, context;
+  guint32 n_decode, context, drafts;
   guint32 n_prefill, tokens, before;
+  guint32 rest;
 } oct_drive_step;
 
 typedef struct oct_drive_options {
@@ -52,7 +55,8 @@ const oct_capabilities *oct_drive_capabilities(const oct_drive *drive);
 gboolean oct_drive_fits(const oct_drive_options *options, const oct_drive_step *step,
                         guint32 repeats);
 /* Nanoseconds of one such step, which must fit: the median of `repeats`, after a few that do not
- * count; below 0 with *error. */
+ * count; below 0 with *error. Steps with drafts, behind which nothing is submitted before their
+ * ends, have no prompts and are timed by what the world says of each. */
 gint64 oct_drive_time(oct_drive *drive, const oct_drive_step *step, guint32 repeats,
                       GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* The same step as the cost model knows it. */

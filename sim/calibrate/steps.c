@@ -8,6 +8,11 @@
 #define CHUNK        1024 /* tokens of a prompt in a step of several */
 #define MIXED_SHARE  4    /* at most one token of so many is a decode, in a mixed step */
 #define MIXED_DECODE 64
+#define SHORT_SHARE  8 /* contexts over short ones */
+#define REST_TOKENS                                                                                \
+  2048         /* prompts up to that are served between decodes, more stand in a queue             \
+                */
+#define REST 4 /* of decodes */
 
 typedef struct run {
   const oct_steps_options *options;
@@ -20,7 +25,17 @@ typedef struct run {
 
 static guint32
 tokens_of(const oct_drive_step *step) {
-  return step->n_decode + step->n_prefill * step->tokens;
+  return step->n_decode * (1 + step->drafts) + step->n_prefill * step->tokens;
+}
+
+static oct_step_curve
+curve_for(const run *r, const oct_drive_step *step, gboolean graph, gboolean fits) {
+  const gboolean is_short = step->n_decode > 0 && step->context == r->out->short_context;
+  if (!fits || (!graph && is_short))
+    return OCT_STEP_CHECK;
+  if (step->drafts > 0)
+    return OCT_STEP_VERIFY;
+  return !graph ? OCT_STEP_EAGER : is_short ? OCT_STEP_GRAPH_SHORT : OCT_STEP_GRAPH;
 }
 
 /* Times a step, and prices it without ratios of steps. */
@@ -42,22 +57,40 @@ add(run *r, const oct_drive_step *step, gboolean fits) {
   gint64 priced = 0;
   for (guint32 s = 0; s < price.n_stages; s++)
     priced += price.stages[s].ns + price.stages[s].send_ns;
-  out->timings[out->n++] = (oct_step_timing){
-      .step = *step, .graph = price.graph, .fits = fits, .measured_ns = ns, .priced_ns = priced};
+  out->timings[out->n++] = (oct_step_timing){.step = *step,
+                                             .graph = price.graph,
+                                             .curve = curve_for(r, step, price.graph, fits),
+                                             .measured_ns = ns,
+                                             .priced_ns = priced};
   return TRUE;
 }
 
 static gboolean
 add_decodes(run *r) {
   static const guint32 batches[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512};
-  const guint32 context = r->options->context;
+  static const guint32 checked[] = {1, 16, 64, 256};
+  const guint32 context = r->out->context;
   for (guint i = 0; i < G_N_ELEMENTS(batches); i++)
-    if (!add(r, &(oct_drive_step){.n_decode = batches[i], .context = context}, TRUE))
+    if (!add(r, &(oct_drive_step){.n_decode = batches[i], .context = context}, TRUE) ||
+        !add(r, &(oct_drive_step){.n_decode = batches[i], .context = r->out->short_context}, TRUE))
       return FALSE;
-  /* Other contexts are checks: the ratio is a matter of tokens. */
-  for (guint32 n = 1; n <= 64; n *= 8)
-    if (!add(r, &(oct_drive_step){.n_decode = n, .context = 2 * context}, FALSE) ||
-        !add(r, &(oct_drive_step){.n_decode = n, .context = context / 4}, FALSE))
+  for (guint i = 0; i < G_N_ELEMENTS(checked); i++)
+    if (!add(r, &(oct_drive_step){.n_decode = checked[i], .context = context / 4}, FALSE) ||
+        !add(r, &(oct_drive_step){.n_decode = checked[i], .context = context * 3 / 2}, FALSE))
+      return FALSE;
+  return TRUE;
+}
+
+/* By tokens from 2 to 576; some numbers of sequences and drafts give the same. */
+static gboolean
+add_verified(run *r) {
+  static const guint32 sizes[][2] = {{1, 1},  {1, 4},  {16, 1}, {16, 3}, {16, 4}, {16, 8}, {64, 1},
+                                     {64, 2}, {64, 3}, {64, 4}, {64, 5}, {64, 6}, {64, 7}, {64, 8}};
+  for (guint i = 0; i < G_N_ELEMENTS(sizes); i++)
+    if (!add(r,
+             &(oct_drive_step){
+                 .n_decode = sizes[i][0], .drafts = sizes[i][1], .context = r->out->context},
+             TRUE))
       return FALSE;
   return TRUE;
 }
@@ -68,19 +101,27 @@ add_prompts(run *r) {
   for (guint i = 0; i < G_N_ELEMENTS(tokens); i++) {
     const guint32 n = MAX(1, tokens[i] / CHUNK);
     const guint32 decodes = MIN(MIXED_DECODE, tokens[i] / MIXED_SHARE);
-    oct_drive_step step = {.n_prefill = n, .tokens = tokens[i] / n};
+    const guint32 rest = tokens[i] <= REST_TOKENS ? REST : 0;
+    oct_drive_step step = {.n_prefill = n, .tokens = tokens[i] / n, .rest = rest};
     if (!add(r, &step, TRUE))
       return FALSE;
     step = (oct_drive_step){.n_decode = decodes,
                             .context = r->options->context,
                             .n_prefill = n,
-                            .tokens = (tokens[i] - decodes) / n};
+                            .tokens = (tokens[i] - decodes) / n,
+                            .rest = rest};
     if (!add(r, &step, TRUE))
       return FALSE;
   }
-  return add(r, &(oct_drive_step){.n_prefill = 1, .tokens = 1024, .before = 1024}, FALSE) &&
-         add(r, &(oct_drive_step){.n_prefill = 1, .tokens = 2048}, FALSE) &&
-         add(r, &(oct_drive_step){.n_prefill = 8, .tokens = 128}, FALSE);
+  static const oct_drive_step checks[] = {
+      {.n_prefill = 1, .tokens = 1024, .before = 1024, .rest = REST},
+      {.n_prefill = 1, .tokens = 1024},
+      {.n_prefill = 1, .tokens = 2048, .rest = REST},
+      {.n_prefill = 8, .tokens = 128, .rest = REST}};
+  for (guint i = 0; i < G_N_ELEMENTS(checks); i++)
+    if (!add(r, &checks[i], FALSE))
+      return FALSE;
+  return TRUE;
 }
 
 static int
@@ -91,7 +132,9 @@ time_all(oct_world *world, void *arg) {
     return 1;
   r->out->graph_max_batch = oct_drive_capabilities(r->drive)->graph_max_batch;
   r->out->open_s = (double)world->now_ns * 1e-9;
-  gboolean fine = add_decodes(r) && add_prompts(r);
+  gboolean fine = add_decodes(r) &&
+                  (!oct_drive_capabilities(r->drive)->speculation || add_verified(r)) &&
+                  add_prompts(r);
   oct_drive_free(r->drive);
   return fine ? 0 : 1;
 }
@@ -103,6 +146,8 @@ oct_calibrate_steps(oct_world *world, const oct_steps_options *options, const oc
                                          .eager = options->drive.eager};
   oct_profile plain = *profile;
   memset(out, 0, sizeof *out);
+  out->context = options->context;
+  out->short_context = options->context / SHORT_SHARE;
   memset(&plain.step_ratio, 0, sizeof plain.step_ratio);
   g_autoptr(oct_cost) cost = oct_cost_new(options->drive.spec, &options->drive.parallel, NULL,
                                           &plain, &cost_options, error);
@@ -116,13 +161,13 @@ oct_calibrate_steps(oct_world *world, const oct_steps_options *options, const oc
 
 /* By tokens, rising; steps of equal tokens are averaged. */
 static void
-curve_of(const oct_step_timings *timings, gboolean graph, oct_curve *curve) {
+curve_of(const oct_step_timings *timings, oct_step_curve which, oct_curve *curve) {
   guint32 counts[OCT_PROFILE_POINTS_MAX] = {0};
   curve->n = 0;
   for (guint32 i = 0; i < timings->n; i++) {
     const oct_step_timing *t = &timings->timings[i];
     const double tokens = tokens_of(&t->step);
-    if (!t->fits || t->graph != graph || t->priced_ns <= 0)
+    if (t->curve != which || t->priced_ns <= 0)
       continue;
     guint32 at = 0;
     while (at < curve->n && curve->x[at] < tokens * 0.97)
@@ -141,27 +186,50 @@ curve_of(const oct_step_timings *timings, gboolean graph, oct_curve *curve) {
   }
 }
 
+static void
+ratios_of(const oct_step_timings *timings, oct_step_ratio *out) {
+  oct_curve *const curves[] = {&out->eager, &out->graph, &out->graph_short, &out->verify};
+  for (guint i = 0; i < G_N_ELEMENTS(curves); i++) {
+    curve_of(timings, OCT_STEP_EAGER + i, curves[i]);
+    if (curves[i]->n < 2)
+      curves[i]->n = 0;
+  }
+  out->graph_context = timings->context;
+  out->graph_short_context = timings->short_context;
+}
+
+static void
+set_curve(oct_calibration *calibration, const char *key, const char *note, const oct_curve *curve) {
+  g_autofree char *tokens = g_strdup_printf("%s_tokens", key);
+  oct_calibration_set_list(calibration, "step_ratio", tokens, NULL, curve->x, curve->n);
+  oct_calibration_set_list(calibration, "step_ratio", key, note, curve->y, curve->n);
+}
+
 void
 oct_calibrate_set_ratios(oct_calibration *calibration, const oct_step_timings *timings) {
-  static const struct {
-    const char *tokens, *ratio;
-  } keys[2] = {{"eager_tokens", "eager"}, {"graph_tokens", "graph"}};
-  oct_curve curves[2];
-  curve_of(timings, FALSE, &curves[0]);
-  curve_of(timings, TRUE, &curves[1]);
-  if (curves[0].n < 2 || curves[1].n < 2)
+  oct_step_ratio ratio;
+  ratios_of(timings, &ratio);
+  if (ratio.eager.n == 0 || ratio.graph.n == 0)
     return;
-  for (int graph = 0; graph < 2; graph++) {
-    const oct_curve *c = &curves[graph];
-    oct_calibration_set_list(calibration, "step_ratio", keys[graph].tokens, NULL, c->x, c->n);
-    oct_calibration_set_list(calibration, "step_ratio", keys[graph].ratio,
-                             "whole steps over the sum of their kernels", c->y, c->n);
-  }
+  set_curve(calibration, "eager", "whole steps over the sum of their kernels", &ratio.eager);
+  set_curve(calibration, "graph", "the same in graphs", &ratio.graph);
+  if (ratio.verify.n > 0)
+    set_curve(calibration, "verify", "the same of steps that verify drafts", &ratio.verify);
+  if (ratio.graph_short.n == 0)
+    return;
+  oct_calibration_set(calibration, "step_ratio", "graph_context", "of those", ratio.graph_context);
+  set_curve(calibration, "graph_short", "the same at a short context", &ratio.graph_short);
+  oct_calibration_set(calibration, "step_ratio", "graph_short_context", "which is this",
+                      ratio.graph_short_context);
 }
 
 double
 oct_calibrate_ratio_of(const oct_step_timings *timings, const oct_step_timing *timing) {
-  oct_curve curve;
-  curve_of(timings, timing->graph, &curve);
-  return curve.n < 2 ? 1 : oct_step_ratio_at(&curve, tokens_of(&timing->step));
+  oct_step_ratio ratio;
+  ratios_of(timings, &ratio);
+  const double tokens = tokens_of(&timing->step);
+  if (timing->step.drafts > 0 && ratio.verify.n > 0)
+    return oct_step_ratio_at(&ratio.verify, tokens);
+  return timing->graph ? oct_step_ratio_graph(&ratio, tokens, timing->step.context)
+                       : oct_step_ratio_at(&ratio.eager, tokens);
 }

@@ -5,13 +5,22 @@
 #include "sim/calibrate/calibration.h"
 #include "sim/calibrate/drive.h"
 
-#define OCT_STEP_TIMINGS_MAX 64
+#define OCT_STEP_TIMINGS_MAX 96
+
+/* Which ratio a step takes part in. */
+typedef enum oct_step_curve {
+  OCT_STEP_CHECK, /* none: it is a check of them */
+  OCT_STEP_EAGER,
+  OCT_STEP_GRAPH,
+  OCT_STEP_GRAPH_SHORT, /* decodes of the short context */
+  OCT_STEP_VERIFY,      /* of drafts */
+} oct_step_curve;
 
 /* A step that was timed, and its price. */
 typedef struct oct_step_timing {
   oct_drive_step step;
   gboolean graph;
-  gboolean fits; /* it takes part in the ratios; else it is a check of them */
+  oct_step_curve curve;
   gint64 measured_ns;
   gint64 priced_ns; /* by the profile that was given, without ratios of steps */
 } oct_step_timing;
@@ -19,13 +28,14 @@ typedef struct oct_step_timing {
 typedef struct oct_step_timings {
   guint32 n;
   oct_step_timing timings[OCT_STEP_TIMINGS_MAX];
-  guint32 graph_max_batch; /* as the world told */
-  double open_s;           /* until the instance was there */
+  guint32 context, short_context; /* of decodes that take part */
+  guint32 graph_max_batch;        /* as the world told */
+  double open_s;                  /* until the instance was there */
 } oct_step_timings;
 
 typedef struct oct_steps_options {
   oct_drive_options drive;
-  guint32 context; /* of decodes */
+  guint32 context; /* of decodes; an eighth of it is short */
   guint32 repeats; /* of each step */
 } oct_steps_options;
 

@@ -320,7 +320,9 @@ oct_cost_window(const oct_model_spec *spec) {
 /* What all domains have together, and the most that one has. */
 typedef struct step_totals {
   guint64 all_tokens, tokens, rows;
-  gboolean decode; /* no domain prefills */
+  guint64 n_decode, decode_context; /* of all domains */
+  gboolean decode;                  /* no domain prefills */
+  gboolean verifies;                /* some decodes have several tokens */
 } step_totals;
 
 static step_totals
@@ -333,7 +335,10 @@ totals_of(const oct_step_shape *shape) {
     t.all_tokens += tokens;
     t.tokens = MAX(t.tokens, tokens);
     t.rows = MAX(t.rows, domain->sample_rows);
+    t.n_decode += domain->n_decode;
+    t.decode_context += domain->decode_context;
     t.decode &= domain->n_prefill == 0;
+    t.verifies |= domain->decode_tokens > domain->n_decode;
   }
   return t;
 }
@@ -470,7 +475,12 @@ fill_decode_tables(oct_cost *cost) {
 static double
 step_ratio(const oct_cost *cost, gboolean graph, const step_totals *t) {
   const oct_step_ratio *ratio = &cost->profile->step_ratio;
-  return oct_step_ratio_at(graph ? &ratio->graph : &ratio->eager, (double)t->tokens);
+  if (t->verifies && t->decode && ratio->verify.n > 0)
+    return oct_step_ratio_at(&ratio->verify, (double)t->tokens);
+  if (!graph)
+    return oct_step_ratio_at(&ratio->eager, (double)t->tokens);
+  const double n = (double)MAX(t->n_decode, 1);
+  return oct_step_ratio_graph(ratio, (double)t->tokens, (double)t->decode_context / n);
 }
 
 /* Seconds by part to whole nanoseconds, such that the parts add up to the rounded sum. */

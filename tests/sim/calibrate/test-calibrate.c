@@ -254,6 +254,12 @@ bad_tables_are_refused(void) {
       {"[measured norm 4096]\nrows=1;\nus=1;\nmore=1", "more is not a key"},
       {"[measured norm 4096]\nrows=1;\nus=0;", "not within"},
       {"[step_ratio]\ngraph_tokens=1;2;\ngraph=1;1;", "eager_tokens is missing"},
+      {"[step_ratio]\ngraph_tokens=1;2;\ngraph=1;1;\neager_tokens=1;2;\neager=1;1;\n"
+       "graph_short_tokens=1;2;\ngraph_short=1;1;",
+       "graph_context is missing"},
+      {"[step_ratio]\ngraph_tokens=1;2;\ngraph=1;1;\neager_tokens=1;2;\neager=1;1;\n"
+       "graph_short_tokens=1;2;\ngraph_short=1;1;\ngraph_context=64\ngraph_short_context=64",
+       "graph_short_context: 64 is not below 64"},
   };
   for (guint i = 0; i < G_N_ELEMENTS(cases); i++) {
     g_autoptr(GError) error = NULL;
@@ -297,12 +303,13 @@ drives_a_world(void) {
   g_assert_cmpuint(timings->n, >, 10);
   for (guint32 i = 0; i < timings->n; i++) {
     const oct_step_timing *t = &timings->timings[i];
-    const gint64 tokens = t->step.n_decode + t->step.n_prefill * t->step.tokens;
+    const gint64 tokens =
+        t->step.n_decode * (1 + t->step.drafts) + t->step.n_prefill * t->step.tokens;
     const gint64 seqs = t->step.n_decode + t->step.n_prefill;
     g_assert_cmpint(t->measured_ns, ==, 1000000 + 1000 * tokens + 10000 * seqs);
     g_assert_cmpint(t->graph, ==, t->step.n_prefill == 0);
     oct_step_shape shape;
-    if (t->step.n_prefill == 0) {
+    if (t->step.n_prefill == 0 && t->step.drafts == 0) {
       shape_decode(&shape, t->step.n_decode, t->step.context, 0);
       g_assert_cmpint(t->priced_ns, ==, step_ns(&r, &shape));
     }
@@ -314,18 +321,24 @@ drives_a_world(void) {
   r.profile = parse(c, &error);
   g_assert_no_error(error);
   rig_make(&r);
-  guint checked = 0;
+  guint checked = 0, verified = 0;
   for (guint32 i = 0; i < timings->n; i++) {
     const oct_step_timing *t = &timings->timings[i];
-    if (!t->fits || !t->graph)
+    oct_step_shape shape = {.n_domains = 1};
+    if (t->curve == OCT_STEP_CHECK || t->curve == OCT_STEP_EAGER)
       continue;
-    oct_step_shape shape;
-    shape_decode(&shape, t->step.n_decode, t->step.context, 0);
+    const oct_slice slice = {.n_tokens = 1 + t->step.drafts,
+                             .sample = OCT_SAMPLE_ALL,
+                             .flags = t->step.drafts > 0 ? OCT_SLICE_VERIFY : 0};
+    for (guint32 k = 0; k < t->step.n_decode; k++)
+      oct_domain_shape_add(&shape.domains[0], &slice, t->step.context - 1, 0);
+    verified += t->curve == OCT_STEP_VERIFY;
     double price = (double)step_ns(&r, &shape), measured = (double)t->measured_ns;
     g_assert_cmpfloat_with_epsilon(price, measured, 1e-4 * measured);
     checked++;
   }
-  g_assert_cmpuint(checked, ==, 5);
+  g_assert_cmpuint(verified, ==, 6);
+  g_assert_cmpuint(checked, ==, 16); /* with five batches at two contexts */
 }
 
 /* Times of the clock: all that can be said is that they are there, and not absurd. */
@@ -373,6 +386,16 @@ ratios_are_linear(void) {
   g_assert_cmpfloat_with_epsilon(oct_step_ratio_at(&curve, 15), 1.5, 1e-12);
   g_assert_cmpfloat(oct_step_ratio_at(&curve, 1000), ==, 2);
   g_assert_cmpfloat(oct_step_ratio_at(&(oct_curve){0}, 5), ==, 1);
+  /* Of graphs also in the context, between the two that were timed. */
+  oct_step_ratio ratio = {.graph = curve};
+  g_assert_cmpfloat(oct_step_ratio_graph(&ratio, 1000, 10), ==, 2);
+  ratio.graph_short = (oct_curve){.n = 2, .x = {10, 20}, .y = {3, 4}};
+  ratio.graph_context = 1000;
+  ratio.graph_short_context = 100;
+  g_assert_cmpfloat(oct_step_ratio_graph(&ratio, 1000, 10), ==, 4);
+  g_assert_cmpfloat_with_epsilon(oct_step_ratio_graph(&ratio, 1000, 550), 3, 1e-12);
+  g_assert_cmpfloat_with_epsilon(oct_step_ratio_graph(&ratio, 15, 550), 2.5, 1e-12);
+  g_assert_cmpfloat(oct_step_ratio_graph(&ratio, 1000, 5000), ==, 2);
 }
 
 int
