@@ -639,18 +639,6 @@ read_engine(oct_profile *profile, const oct_profile_chain *chain, const char *pr
   return TRUE;
 }
 
-static gboolean
-check_ratio(const oct_profile *p, const oct_profile_chain *chain, GError **error) {
-  const oct_step_ratio *r = &p->step_ratio;
-  if (r->graph_short.n == 0 || r->graph_short_context < r->graph_context)
-    return TRUE;
-  g_set_error(error, OCT_PROFILE_ERROR, OCT_PROFILE_ERROR_RANGE,
-              "%s: [step_ratio] graph_short_context: %g is not below %g, which is graph_context",
-              oct_profile_chain_find(chain, "step_ratio", "graph_short_context")->label,
-              r->graph_short_context, r->graph_context);
-  return FALSE;
-}
-
 /* ---------------------------------------------------------------- unknown names */
 
 static gboolean
@@ -708,5 +696,5 @@ oct_profile_read_fields(oct_profile *profile, const oct_profile_chain *chain, co
   profile->gpu.flops[OCT_MATH_FP8_BLOCK] = profile->gpu.flops[OCT_MATH_FP8];
   return oct_profile_read_measured(profile, chain, error) && read_pairs(profile, chain, error) &&
          read_topology(profile, chain, error) && check_fits(profile, chain, error) &&
-         check_ratio(profile, chain, error) && read_engine(profile, chain, preset, error);
+         read_engine(profile, chain, preset, error);
 }

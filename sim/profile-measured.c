@@ -171,6 +171,18 @@ read_table(const oct_profile_chain *chain, const oct_profile_file *file, const c
   return TRUE;
 }
 
+static gboolean
+check_ratio(const oct_profile *p, const oct_profile_chain *chain, GError **error) {
+  const oct_step_ratio *r = &p->step_ratio;
+  if (r->graph_short.n == 0 || r->graph_short_context < r->graph_context)
+    return TRUE;
+  g_set_error(error, OCT_PROFILE_ERROR, OCT_PROFILE_ERROR_RANGE,
+              "%s: [step_ratio] graph_short_context: %g is not below %g, which is graph_context",
+              oct_profile_chain_find(chain, "step_ratio", "graph_short_context")->label,
+              r->graph_short_context, r->graph_context);
+  return FALSE;
+}
+
 gboolean
 oct_profile_read_measured(oct_profile *profile, const oct_profile_chain *chain, GError **error) {
   g_autoptr(GArray) tables = g_array_new(FALSE, TRUE, sizeof(oct_timed));
@@ -195,5 +207,5 @@ oct_profile_read_measured(oct_profile *profile, const oct_profile_chain *chain, 
   }
   profile->n_measured = tables->len;
   profile->measured = (oct_timed *)(void *)g_array_free(g_steal_pointer(&tables), FALSE);
-  return TRUE;
+  return check_ratio(profile, chain, error);
 }
