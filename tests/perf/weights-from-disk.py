@@ -109,6 +109,7 @@ def main():
     p.add_argument("--backend", default="cuda")
     p.add_argument("--blocks", type=int, default=2048)
     args = p.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: exit(1))
     folder = tempfile.mkdtemp(dir=args.folder)
     try:
         begin = time.monotonic()
