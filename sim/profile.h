@@ -293,7 +293,7 @@ typedef enum oct_timed_kind {
   OCT_TIMED_KINDS
 } oct_timed_kind;
 
-#define OCT_TIMED_POINTS_MAX 24 /* of an axis */
+#define OCT_TIMED_POINTS_MAX 32 /* of an axis */
 #define OCT_TIMED_SHAPE_MAX  4
 #define OCT_TIMED_MAX        256 /* tables of a profile */
 

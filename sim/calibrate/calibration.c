@@ -16,17 +16,24 @@ is_verified(guint32 rows) {
   return rows == 192 || rows == 320 || rows == 576;
 }
 
+/* Prompts of a power of two and a few decodes: one more row of tiles, whose edges are timed. */
+static gboolean
+is_past_prompts(guint32 rows) {
+  return rows == 528 || rows == 640 || rows == 1040 || rows == 1152 || rows == 2064;
+}
+
 /* 1, 2, 4 … up to `most`, and what lies in the middle where steps of the engine often are: not when
- * `quick`, but for products' verified rows. */
+ * `quick`, but for products' verified rows and those just past prompts. */
 static guint32
-axis_tokens(double *axis, guint32 first, guint32 most, gboolean quick, gboolean verifies) {
-  static const guint32 points[] = {1,   2,   4,    8,    16,   24,   32,   48,
-                                   64,  96,  128,  192,  256,  320,  384,  512,
-                                   576, 768, 1024, 1536, 2048, 4096, 8192, 16384};
+axis_tokens(double *axis, guint32 first, guint32 most, gboolean quick, gboolean products) {
+  static const guint32 points[] = {1,    2,    4,    8,    16,   24,   32,   48,   64,   96,
+                                   128,  192,  256,  320,  384,  512,  528,  576,  640,  768,
+                                   1024, 1040, 1152, 1536, 2048, 2064, 4096, 8192, 16384};
   guint32 n = 0;
   for (guint i = 0; i < G_N_ELEMENTS(points) && n < OCT_TIMED_POINTS_MAX; i++) {
     gboolean power = (points[i] & (points[i] - 1)) == 0;
-    gboolean kept = power || !quick || (verifies && is_verified(points[i]));
+    gboolean special = is_verified(points[i]) || is_past_prompts(points[i]);
+    gboolean kept = power || (products && special) || (!quick && !is_past_prompts(points[i]));
     if (points[i] >= first && points[i] <= most && kept)
       axis[n++] = points[i];
   }

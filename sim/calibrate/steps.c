@@ -101,6 +101,9 @@ add_prompts(run *r) {
   for (guint i = 0; i < G_N_ELEMENTS(tokens); i++) {
     const guint32 n = MAX(1, tokens[i] / CHUNK);
     const guint32 decodes = MIN(MIXED_DECODE, tokens[i] / MIXED_SHARE);
+    /* Decodes come on top of prompts while a step has room for them. */
+    const guint32 least =
+        tokens[i] + decodes <= r->options->drive.max_tokens ? tokens[i] : tokens[i] - decodes;
     const guint32 rest = tokens[i] <= REST_TOKENS ? REST : 0;
     oct_drive_step step = {.n_prefill = n, .tokens = tokens[i] / n, .rest = rest};
     if (!add(r, &step, TRUE))
@@ -108,7 +111,7 @@ add_prompts(run *r) {
     step = (oct_drive_step){.n_decode = decodes,
                             .context = r->options->context,
                             .n_prefill = n,
-                            .tokens = (tokens[i] - decodes) / n,
+                            .tokens = least / n,
                             .rest = rest};
     if (!add(r, &step, TRUE))
       return FALSE;
