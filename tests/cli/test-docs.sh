@@ -100,7 +100,8 @@ cp TRACE.csv TRACE
 shortened() {
   line=$(printf '%s\n' "$1" | sed 's/--slo …/--slo ttft_p99=2s,tpot_p99=50ms/
     s/--model …/--model llama-3.1-8b/; s/--node …/--node h200-hgx8/
-    s/ … / --model llama-3.1-70b --node h200-hgx8 /; s/ …$/ --model llama-3.1-70b --node h200-hgx8/')
+    s/ … / --model llama-3.1-70b --node h200-hgx8 /
+    s/ …$/ --model llama-3.1-70b --node h200-hgx8/')
   case $line in
   *…* | "octet serve"* | *URL* | *DIR* | *FILE* | *mine.ini* | *--steps* | *bench.json*) ;;
   "octet plan "*day.trace*)
