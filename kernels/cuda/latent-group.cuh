@@ -60,17 +60,17 @@ template <typename C, int N> struct latent_group_of_warps {
     return (float *)(shared + S::WEIGHTS_AT + which * S::WEIGHTS);
   }
   __device__ float *bases() const {
-    return small((8 + (S::SHARED_SUMS ? 0 : group)) * N);
+    return small(S::BASES_AT + (S::SHARED_SUMS ? 0 : group) * N);
   }
   /* What of earlier sums is kept when weights are added. */
   __device__ float *keeps(uint32_t which) const {
-    return small((10 + which) * N);
+    return small(S::KEEPS_AT + which * N);
   }
   __device__ uint32_t *limits() const {
-    return (uint32_t *)small(12 * N);
+    return (uint32_t *)small(S::LIMITS_AT);
   }
   __device__ uint32_t *raised(uint32_t which) const {
-    return (uint32_t *)small(13 * N + which);
+    return (uint32_t *)small(S::RAISED_AT + which);
   }
   __device__ void meet_group() const {
     named_barrier(GROUP + group, 128);
@@ -94,11 +94,11 @@ template <typename C, int N> struct latent_group_of_warps {
       uint32_t token = (w.run * N + min(threadIdx.x, n_rows - 1)) / h.a.n_heads;
       limits()[threadIdx.x] = w.group.length - (w.group.n_tokens - 1 - token);
     }
-    for (uint32_t first = threadIdx.x; first < ALL; first += AHEAD * CONSUMERS) {
+    for (uint32_t first = threadIdx.x; first < ALL; first += AHEAD * S::CONSUMERS) {
       uint4 v[AHEAD][2];
 #pragma unroll
       for (uint32_t k = 0; k < AHEAD; k++) {
-        uint32_t i = first + k * CONSUMERS, row = i / EACH;
+        uint32_t i = first + k * S::CONSUMERS, row = i / EACH;
         v[k][0] = v[k][1] = make_uint4(0, 0, 0, 0);
         if (i < ALL && row < n_rows) {
           latent_row of = find_row(h, w.group, w.run * N + row);
@@ -109,11 +109,11 @@ template <typename C, int N> struct latent_group_of_warps {
       }
 #pragma unroll
       for (uint32_t k = 0; k < AHEAD; k++)
-        if (first + k * CONSUMERS < ALL)
-          store_query(first + k * CONSUMERS, v[k]);
+        if (first + k * S::CONSUMERS < ALL)
+          store_query(first + k * S::CONSUMERS, v[k]);
     }
     fence_async();
-    named_barrier(EVERYBODY, CONSUMERS);
+    named_barrier(EVERYBODY, S::CONSUMERS);
   }
 
   /* 16 dimensions of a row. */
@@ -508,9 +508,11 @@ template <typename C, int N> struct latent_group_of_warps {
     if constexpr (S::SHARED_SUMS)
       take_together(w, low, scale);
     else
-      for (uint32_t unit = w.begin; unit < w.end; unit++) {
-        if ((unit - w.begin) % 2 == group)
+      for (uint32_t unit = w.begin, next = w.begin + group; unit < w.end; unit++) {
+        if (unit == next) {
           take_tile(unit * KEYS, low, w.length, scale);
+          next += S::GROUPS;
+        }
         r.skip();
       }
   }
@@ -565,16 +567,17 @@ template <typename C, int N> struct latent_group_of_warps {
       if (lane / 4 == 0)
         sums()[warp * N + column_of(c)] = sum[c];
     }
-    named_barrier(EVERYBODY, CONSUMERS);
+    named_barrier(EVERYBODY, S::CONSUMERS);
     uint32_t i = threadIdx.x, r = w.run * N + i;
     if (i < N) {
-      float factors[2] = {1, 1}, total = 0, *base = small(8 * N);
-      float top = S::SHARED_SUMS ? base[i] : fmaxf(base[i], base[N + i]);
+      float factors[S::GROUPS], total = 0, *base = small(S::BASES_AT + i), top = base[0];
 #pragma unroll
-      for (int k = 0; k < 2; k++) {
+      for (uint32_t k = 1; k < S::GROUPS && !S::SHARED_SUMS; k++)
+        top = fmaxf(top, base[k * N]);
+#pragma unroll
+      for (uint32_t k = 0; k < S::GROUPS; k++) {
         const float *of = small(k * 4 * N + i);
-        if (!S::SHARED_SUMS)
-          factors[k] = base[k * N + i] > -INFINITY ? power2(base[k * N + i] - top) : 0;
+        factors[k] = S::SHARED_SUMS ? 1 : base[k * N] > -INFINITY ? power2(base[k * N] - top) : 0;
         total += factors[k] * (of[0] + of[N] + of[2 * N] + of[3 * N]);
       }
       float finish = 1;
@@ -589,26 +592,27 @@ template <typename C, int N> struct latent_group_of_warps {
           ends[1] = total;
         }
       }
-      keeps(0)[i] = factors[0] * finish;
-      keeps(1)[i] = factors[1] * finish;
+#pragma unroll
+      for (uint32_t k = 0; k < S::GROUPS; k++)
+        keeps(k)[i] = factors[k] * finish;
     }
-    named_barrier(EVERYBODY, CONSUMERS);
+    named_barrier(EVERYBODY, S::CONSUMERS);
     rescale(group);
   }
 
-  /* The other group's half of what a group of its own has, by way of the queries' room. */
-  template <int FIRST> __device__ void exchange(bool gives) {
+  /* What group `from` has of half of the dimensions to group `to`, by way of the queries' room. */
+  template <int FIRST> __device__ void hand_over(uint32_t from, uint32_t to) {
     float *room = (float *)shared + threadIdx.x % 128;
-    if (gives)
+    if (group == from)
 #pragma unroll
       for (int i = 0; i < 4 * (N / 2); i++)
         room[128 * i] = acc[FIRST + i / (N / 2)][i % (N / 2)];
-    named_barrier(EVERYBODY, CONSUMERS);
-    if (!gives)
+    named_barrier(EVERYBODY, S::CONSUMERS);
+    if (group == to)
 #pragma unroll
       for (int i = 0; i < 4 * (N / 2); i++)
         acc[FIRST + i / (N / 2)][i % (N / 2)] += room[128 * i];
-    named_barrier(EVERYBODY, CONSUMERS);
+    named_barrier(EVERYBODY, S::CONSUMERS);
   }
 
   /* Tiles [FIRST, FIRST + 4) of the sums to memory: dimensions from 256 group on. */
@@ -642,11 +646,15 @@ template <typename C, int N> struct latent_group_of_warps {
   __device__ void close_work(const latent_args &h, const latent_item &w) {
     end_columns(h, w);
     if constexpr (!S::SHARED_SUMS) {
-      exchange<0>(group == 1);
-      exchange<4>(group == 0);
+      if constexpr (S::GROUPS == 3) {
+        hand_over<0>(2, 0);
+        hand_over<4>(2, 1);
+      }
+      hand_over<0>(1, 0);
+      hand_over<4>(0, 1);
       if (group == 0)
         store<0>(h, w);
-      else
+      else if (group == 1)
         store<4>(h, w);
     } else {
       store<0>(h, w);

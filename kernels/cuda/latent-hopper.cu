@@ -1,13 +1,13 @@
 /* Latent attention in the absorbed form on Hopper, of 512 dimensions that are keys and values and
  * 64 more of keys. The matrix instruction has keys by rows in its scores and dimensions by rows in
- * its sums, so that N rows of queries, 16 to 96, are its narrow side and a key is read once for
+ * its sums, so that N rows of queries, 16 to 64, are its narrow side and a key is read once for
  * all.
  *
  * Tiles of 64 keys come by the tensor copy engine as runs of 128 bytes a key, and go through a ring
  * of places for such runs: bf16 is multiplied from there, fp8 by way of registers, where it becomes
- * half (e4m3 is exact in it). Up to 32 rows, two groups of four warps take tiles in turn, with
- * softmaxes of their own that are joined at the end. Beyond, they work on a tile together: each
- * makes the scores of half of the rows, and adds up half of the dimensions.
+ * half (e4m3 is exact in it). Up to 32 rows, groups of four warps take tiles in turn, with softmaxes
+ * of their own that are joined at the end: two, or three where fp8 has up to 16 rows. Beyond, two
+ * work on tiles together: each makes the weights of one, and adds up half of the dimensions of both.
  *
  * Weights are powers of two of scores less a base that stands LIFT below the largest score when it
  * was set, and is raised only when a score stands above it by more than ABOVE. */
@@ -21,7 +21,7 @@
 template <typename S>
 OCT_DEVICE void
 bring_item(const latent_item &w, uint32_t nth, const ring<S> &r, unsigned char *shared) {
-  if (threadIdx.x != CONSUMERS)
+  if (threadIdx.x != S::CONSUMERS)
     return;
   barrier_wait(r.item_free(nth), (nth / 2 + 1) % 2);
   *(latent_item *)(shared + S::ITEMS_AT + nth % 2 * S::ITEM) = w;
@@ -110,7 +110,7 @@ consume(const latent_args &h, const ring<shape<C, N>> &r, unsigned char *shared)
     uint32_t low = t.limits()[0];
     t.take_tiles(w, low, scale);
     t.close_work(h, w);
-    named_barrier(EVERYBODY, CONSUMERS);
+    named_barrier(EVERYBODY, S::CONSUMERS);
     if (t.lane == 0)
       barrier_arrive(r.item_free(nth));
   }
@@ -129,8 +129,9 @@ clear_rows(const latent_args &h) {
 
 template <typename C, int N>
 static __global__ void
-__launch_bounds__(THREADS, 1) attend_latent_hopper(const __grid_constant__ latent_args h,
-                                                   const __grid_constant__ CUtensorMap pool) {
+__launch_bounds__(shape<C, N>::THREADS, 1)
+    attend_latent_hopper(const __grid_constant__ latent_args h,
+                         const __grid_constant__ CUtensorMap pool) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   typedef shape<C, N> S;
   extern __shared__ __align__(1024) unsigned char shared[];
@@ -144,22 +145,22 @@ __launch_bounds__(THREADS, 1) attend_latent_hopper(const __grid_constant__ laten
     }
     for (uint32_t i = 0; i < 2; i++) {
       barrier_init(r.item_full(i), 1);
-      barrier_init(r.item_free(i), CONSUMERS / 32);
+      barrier_init(r.item_free(i), S::CONSUMERS / 32);
       barrier_init(r.weights_full(i), 4);
-      barrier_init(r.weights_free(i), CONSUMERS / 32);
+      barrier_init(r.weights_free(i), S::CONSUMERS / 32);
       barrier_init(r.bases_known(i), 4);
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   clear_rows(h);
   latent_cursor c;
-  c.open<THREADS / 32>(h, (uint32_t *)(shared + S::SMALL_AT));
+  c.open<S::THREADS / 32>(h, (uint32_t *)(shared + S::SMALL_AT));
   __syncthreads();
-  if (threadIdx.x >= CONSUMERS) {
+  if (threadIdx.x >= S::CONSUMERS) {
     give_registers<40>();
     bring<C, N>(h, &pool, c, r, shared);
   } else {
-    take_registers<232>();
+    take_registers<S::GROUPS == 3 ? 152 : 232>();
     consume<C, N>(h, r, shared);
   }
 #endif
@@ -191,8 +192,8 @@ launch_latents(const oct_cuda_queue *queue, const latent_args &h, uint32_t block
   CUtensorMap pool = {};
   if (!map_latents(h.a, &pool))
     return OCT_CUDA_UNSUPPORTED;
-  int error = launch_large(queue, attend_latent_hopper<C, N>, dim3(blocks), dim3(THREADS),
-                           (size_t)shape<C, N>::BYTES, h, pool);
+  int error = launch_large(queue, attend_latent_hopper<C, N>, dim3(blocks),
+                           dim3(shape<C, N>::THREADS), (size_t)shape<C, N>::BYTES, h, pool);
   bool parts =
       h.deal == LATENT_SHARES ? blocks > h.runs : h.deal == LATENT_CHUNKS && h.a.n_splits > 1;
   return error != OCT_CUDA_OK || !parts ? error : oct_latent_join(queue, h, N);

@@ -178,26 +178,30 @@ struct latent_cursor {
 /* ---------------------------------------------------------------- a block's shared memory */
 
 #define KEYS      LATENT_KEYS
-#define CONSUMERS 256
-#define THREADS   (CONSUMERS + 128)
 #define RUN_BYTES (KEYS * 128)
 #define SHARED    (227 * 1024)
 #define ABOVE     15 /* 2^15 is a half */
 #define LIFT      7
 
-enum { EVERYBODY = 1, GROUP = 2 /* and the next */, VOTES = 4 /* and the next */ };
+/* Barriers of threads; of GROUP and VOTES one for each group. */
+enum { EVERYBODY = 1, GROUP = 2, VOTES = 5 };
 
 /* Where things are in shared memory, and who does what. */
 template <typename C, int N> struct shape {
   static constexpr bool COPIES = sizeof(C) == 2;
   static constexpr bool SHARED_SUMS = N > 32; /* both groups add up every tile, half of it each */
+  /* Of four warps; what a third has in registers is little where rows are few. */
+  static constexpr uint32_t GROUPS = !COPIES && N == 16 ? 3 : 2;
+  static constexpr uint32_t CONSUMERS = 128 * GROUPS, THREADS = CONSUMERS + 128;
   static constexpr int TILES = SHARED_SUMS ? 4 : 8; /* of 64 dimensions that a group adds up */
   static constexpr int RUNS = COPIES ? 9 : 5;       /* of a tile; the last has what is no value */
   static constexpr int HALF = (RUNS - 1) / 2;
-  static constexpr uint32_t WEIGHTS_AT = N * LATENT_WIDTH * 2, WEIGHTS = N * 128; /* two of them */
-  static constexpr uint32_t RING_AT = WEIGHTS_AT + 2 * WEIGHTS;
+  static constexpr uint32_t WEIGHTS_AT = N * LATENT_WIDTH * 2, WEIGHTS = N * 128;
+  static constexpr uint32_t RING_AT = WEIGHTS_AT + GROUPS * WEIGHTS;
   /* Words: sums of warps, bases, what sums are kept of, limits; whether bases were raised. */
-  static constexpr uint32_t SMALL = 4 * (8 * N + 2 * N + 2 * N + N + 4);
+  static constexpr uint32_t BASES_AT = 4 * N * GROUPS, KEEPS_AT = BASES_AT + N * GROUPS;
+  static constexpr uint32_t LIMITS_AT = KEEPS_AT + N * GROUPS, RAISED_AT = LIMITS_AT + N;
+  static constexpr uint32_t SMALL = 4 * (RAISED_AT + 4);
   static constexpr uint32_t ITEM = 64; /* two of them, and barriers for them and for weights */
   static constexpr uint32_t MORE = 2 * 16 + 3 * 16;
   static constexpr uint32_t PLACES =
