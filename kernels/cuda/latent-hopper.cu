@@ -5,9 +5,10 @@
  *
  * Tiles of 64 keys come by the tensor copy engine as runs of 128 bytes a key, and go through a ring
  * of places for such runs: bf16 is multiplied from there, fp8 by way of registers, where it becomes
- * half (e4m3 is exact in it). Up to 32 rows, groups of four warps take tiles in turn, with softmaxes
- * of their own that are joined at the end: two, or three where fp8 has up to 16 rows. Beyond, two
- * work on tiles together: each makes the weights of one, and adds up half of the dimensions of both.
+ * half (e4m3 is exact in it). Up to 32 rows, groups of four warps take tiles in turn, with
+ * softmaxes of their own that are joined at the end: two, or three where fp8 has up to 16 rows.
+ * Beyond, two work on tiles together: each makes the weights of one, and adds up half of the
+ * dimensions of both.
  *
  * Weights are powers of two of scores less a base that stands LIFT below the largest score when it
  * was set, and is raised only when a score stands above it by more than ABOVE. */
