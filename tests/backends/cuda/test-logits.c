@@ -175,9 +175,9 @@ limit_of(const bench *b, gboolean with_flips, guint32 flipped) {
     limit = MAX(limit, 1.1 * MIXTRAL_BF16);
   if (limit > 1e-3 && b->has_state)
     limit = MAX(limit, 1.1 * STATE_BF16) * (flipped > 0 ? 2 : 1);
-  /* Ranks round their parts of a sum before they are added up. */
+  /* Ranks round their parts of a sum before they are added up: deepseek-v3's are off by 2.19e-2. */
   if (limit > 1e-3 && b->kind->tensor > 1)
-    more = 1.25;
+    more = 1.15;
   return more * (b->wanted != NULL && with_flips ? 3 * limit : limit);
 }
 
