@@ -8,6 +8,7 @@
 #include "cli/cli.h"
 #include "cli/report-file.h"
 #include "cli/trace-flags.h"
+#include "sim/validate/errors-file.h"
 #include "sim/validate/report.h"
 #include "sim/validate/served.h"
 #include "sim/validate/steps.h"
@@ -17,11 +18,11 @@
 #define SKIP    10 /* steps of each instance, which warm it up */
 
 typedef struct options {
-  char *data, *json, *fit, *only;
+  char *data, *json, *errors, *fit, *only;
   char *steps, *node, *model; /* a step log, and what it was made on */
   char *served, **measured;   /* a report of replay, and those of bench */
   gint skip;
-  gboolean operators, silicon, infer, trace_record, quick;
+  gboolean operators, silicon, infer, seen, trace_record, quick;
   gint jobs, rows;
   gint64 seed;
   oct_validate_options validate;
@@ -157,6 +158,8 @@ run_all(options *o, GError **error) {
     oct_validate_print(stdout, report);
   if (good && o->json != NULL)
     good = oct_report_file_write(o->json, report, error);
+  if (good && o->errors != NULL)
+    good = oct_errors_file_write(o->errors, report, error);
   json_decref(report);
   return good;
 }
@@ -193,19 +196,41 @@ read_options(options *o, GError **error) {
                 "has no meaning without --steps"},
                {"only", o->only, is_run(o, silicon), "is of --silicon"},
                {"rows", o->rows != 0 ? rows : NULL, is_run(o, silicon), "is of --silicon"},
-               {"infer", o->infer ? "" : NULL, is_run(o, silicon), "is of --silicon"}};
+               {"infer", o->infer ? "" : NULL, is_run(o, silicon), "is of --silicon"},
+               {"seen", o->seen ? "" : NULL, is_run(o, silicon), "is of --silicon"}};
+  if (o->errors != NULL && (o->quick || o->seen || o->only != NULL || o->rows != 0 || o->infer ||
+                            o->fit != NULL || o->steps != NULL || o->served != NULL))
+    return oct_cli_bad_option(
+        error, "errors", o->errors,
+        "takes whole parts: without --quick, --only, --rows, --seen, --infer, "
+        "--fit and --steps");
   for (gsize i = 0; i < G_N_ELEMENTS(pairs); i++)
     if (pairs[i].value != NULL && !pairs[i].is_used)
       return oct_cli_bad_option(error, pairs[i].flag, pairs[i].value, pairs[i].of);
   o->validate = (oct_validate_options){.data = o->data,
                                        .quick = o->quick,
                                        .infer = o->infer,
+                                       .seen = o->seen,
                                        .only = o->only,
                                        .rows = (guint)o->rows,
                                        .seed = (guint64)o->seed,
                                        .jobs = (guint)o->jobs,
                                        .told = isatty(STDERR_FILENO) ? show_progress : NULL};
   return TRUE;
+}
+
+static void
+clear(options *o) {
+  g_free(o->data);
+  g_free(o->json);
+  g_free(o->errors);
+  g_free(o->fit);
+  g_free(o->only);
+  g_free(o->steps);
+  g_free(o->served);
+  g_strfreev(o->measured);
+  g_free(o->node);
+  g_free(o->model);
 }
 
 int
@@ -222,6 +247,8 @@ oct_cmd_validate(int argc, char **argv) {
        "a recorded run on an RTX 4090: its first 60 s fitted, the rest scored", NULL},
       {"infer", 0, 0, G_OPTION_ARG_NONE, &o.infer,
        "with --silicon: infer the protocols afresh, in place of the frozen ones", NULL},
+      {"seen", 0, 0, G_OPTION_ARG_NONE, &o.seen,
+       "with --silicon: runs of H100 and H200 alone, which constants may be fitted to", NULL},
       {"fit", 0, 0, G_OPTION_ARG_FILENAME, &o.fit,
        "fit the price laws to the recordings and write the files of sim/profiles/fits", "DIR"},
       {"steps", 0, 0, G_OPTION_ARG_FILENAME, &o.steps,
@@ -241,6 +268,9 @@ oct_cmd_validate(int argc, char **argv) {
        "TEXT"},
       {"rows", 0, 0, G_OPTION_ARG_INT, &o.rows,
        "with --silicon: at most N of each engine and system, drawn by the seed (all)", "N"},
+      {"errors", 0, 0, G_OPTION_ARG_FILENAME, &o.errors,
+       "write the figures that reports quote, of the parts that ran (sim/profiles/fits/errors.ini)",
+       "FILE"},
       {"jobs", 0, 0, G_OPTION_ARG_INT, &o.jobs, "processes at once (2); changes no answer", "N"},
       {"json", 0, 0, G_OPTION_ARG_FILENAME, &o.json, "write the report as JSON, - for stdout",
        "FILE"},
@@ -263,14 +293,6 @@ oct_cmd_validate(int argc, char **argv) {
     else
       status = OCT_EXIT_OK;
   }
-  g_free(o.data);
-  g_free(o.json);
-  g_free(o.fit);
-  g_free(o.only);
-  g_free(o.steps);
-  g_free(o.served);
-  g_strfreev(o.measured);
-  g_free(o.node);
-  g_free(o.model);
+  clear(&o);
   return status;
 }

@@ -267,12 +267,14 @@ typedef struct oct_prefill_fit {
 } oct_prefill_fit;
 
 /* Collectives over a switch where no table was measured. A GPU moves `moved` bytes over its link.
+ * Times are in latencies of the link ([nvlink] load_latency_s); fractions are of what NCCL counts
+ * on for the link's generation (sim/cost/collectives.c).
  */
 typedef struct oct_collective_fit {
-  double fixed_s, per_gpu_s;
-  double bandwidth;        /* fraction of the link, of a ring */
-  double switch_bandwidth; /* likewise, of a reduction in the switch */
-  double ramp, ramp_s;     /* factor 1 + ramp x ramp_s / (t + ramp_s), t = moved / link rate */
+  double fixed_latencies, per_gpu_latencies;
+  double bandwidth, few_loss;  /* of a ring of n GPUs: bandwidth x (1 - few_loss / n) */
+  double ramp, ramp_latencies; /* factor 1 + ramp x r / (t + r), t = moved / link rate */
+  double switch_bandwidth, switch_ramp, switch_ramp_latencies; /* of a reduction in the switch */
 } oct_collective_fit;
 
 /* Kernels that were measured on this very machine, by their shape: groups [measured …], as

@@ -99,14 +99,29 @@ ring_seconds(const oct_profile *profile, const oct_group *group, oct_collective 
          moved / group->hop_bytes_per_s;
 }
 
-/* `moved` = bytes that one GPU sends. */
+/* What NCCL itself counts on: bytes that a link carries, of its nominal rate, and what of it
+ * reductions in the switch reach (NCCL 2.30.7, src/graph/topo.h and tuning.cc: GB/s per NVLink of
+ * SM90 and SM100; efficiencies of NVLS on Hopper and Blackwell). Generations that it does not tell
+ * apart here have the older ones' figures. */
+static double
+nccl_share(const oct_profile *profile, gboolean in_switch) {
+  const gboolean blackwell = profile->nvlink.generation >= 5;
+  const double links = blackwell ? 40.1 / 50 : 20.6 / 25;
+  return in_switch ? links * (blackwell ? 0.74 : 0.85) : links;
+}
+
+/* `moved` = bytes that one GPU sends. What is latency grows with the link's: synchronisation goes
+ * to and fro over it, and what must be in flight to fill it is its rate times its latency. */
 static double
 law_seconds(const oct_profile *profile, const oct_collective_fit *fit, double n, double moved,
             gboolean in_switch) {
-  double share = in_switch ? fit->switch_bandwidth : fit->bandwidth;
+  const double latency_s = profile->nvlink.load_latency_s;
+  const double ramp_s = latency_s * (in_switch ? fit->switch_ramp_latencies : fit->ramp_latencies);
+  double share = nccl_share(profile, in_switch);
+  share *= in_switch ? fit->switch_bandwidth : fit->bandwidth * (1 - fit->few_loss / n);
   double link_s = moved / profile->nvlink.bytes_per_s;
-  double ramp = 1 + fit->ramp * fit->ramp_s / (link_s + fit->ramp_s);
-  return fit->fixed_s + fit->per_gpu_s * n + ramp * link_s / share;
+  double ramp = 1 + (in_switch ? fit->switch_ramp : fit->ramp) * ramp_s / (link_s + ramp_s);
+  return latency_s * (fit->fixed_latencies + fit->per_gpu_latencies * n) + ramp * link_s / share;
 }
 
 double

@@ -2,6 +2,7 @@
  * trace. */
 #include <string.h>
 
+#include "sim/errors.h"
 #include "sim/replay/replay.h"
 
 /* ---------------------------------------------------------------- the profile's own words */
@@ -207,11 +208,20 @@ oct_replay_assumptions(const oct_replay_config *config, const oct_replay_result 
 
 double
 oct_replay_cost_error(gboolean experts, const char **from) {
-  *from = experts ? "step costs: 30 % is the 90th percentile of the error of the time per token, "
-                    "714 published runs of models with experts (doc/simulation.md 3.3)"
-                  : "step costs: 14 % is the 90th percentile of the error of the time per token, "
-                    "260 published runs of dense models (doc/simulation.md 3.3)";
-  return experts ? 0.30 : 0.14;
+  const double p90 = oct_errors_get("silicon", experts ? "TPOT of models with experts, p90"
+                                                       : "TPOT of dense models, p90");
+  const double n = oct_errors_get("silicon", experts ? "TPOT of models with experts, rows"
+                                                     : "TPOT of dense models, rows");
+  if (!(p90 > 0 && n > 0)) {
+    *from = "step costs: their error is not known, for want of " OCT_ERRORS_FILE;
+    return 0;
+  }
+  g_autofree char *text = g_strdup_printf(
+      "step costs: %.0f %% is the 90th percentile of the error of the time per token, %.0f "
+      "published runs of %s (doc/simulation.md 3.3)",
+      p90, n, experts ? "models with experts" : "dense models");
+  *from = g_intern_string(text);
+  return p90 / 100;
 }
 
 void

@@ -72,8 +72,8 @@ void oct_replay_assumptions(const oct_replay_config *config, const oct_replay_re
 /* Appends what predictions of this kind were off by where they could be compared, as texts. */
 void oct_replay_errors(const oct_replay_result *result, json_t *list);
 /* The share by which a step's price is wrong at the 90th percentile, of models with or without
- * experts, on B200, to which nothing was fitted (octet validate --silicon); *from, static, says so
- * in a sentence. */
+ * experts, on B200, to whose runs nothing was fitted (sim/errors.h); 0 when it is not known. *from,
+ * static, says so in a sentence. */
 double oct_replay_cost_error(gboolean experts, const char **from);
 /* What happened on the way, null without a scenario or impatient clients (incidents-json.c). */
 json_t *oct_incidents_json(const oct_replay_config *config, const oct_replay_result *result);

@@ -157,6 +157,25 @@ model_fold(const char *model) {
   return (guint8)i;
 }
 
+/* Round robin, and what of it comes to a rank. DeepSeek's kernel picks experts of the best four of
+ * eight groups: its rows of H100 and H200 stop to grow at 32 tokens, at the time of half of the
+ * experts, as do those of two ranks, and before take four experts more for each token after the
+ * first. So half of the ranks have all the work. */
+#define GROUPED       "deepseek-v3/r1"
+#define GROUPED_SHARE 0.5
+
+static void
+set_routing(oct_moe_shape *s, const char *model, double tokens, double top_k, double experts,
+            double ranks) {
+  const gboolean grouped = strcmp(model, GROUPED) == 0;
+  const double busy = grouped ? MAX(1, GROUPED_SHARE * ranks) : ranks;
+  s->pairs = tokens * top_k / busy;
+  s->all_pairs = tokens * top_k;
+  s->distinct = MIN(experts / ranks, MAX(1, s->pairs));
+  if (grouped)
+    s->distinct = MAX(1, MIN(GROUPED_SHARE * experts, top_k / 2 * (tokens + 1)) / busy);
+}
+
 static gboolean
 moe_row(char **cells, gpointer user, GError **error) {
   static const char *const types[] = {"bfloat16", "fp8", "fp8_block", "nvfp4"};
@@ -179,11 +198,8 @@ moe_row(char **cells, gpointer user, GError **error) {
       tensor > 8)
     return TRUE;
   oct_moe_shape *s = &row.u.moe;
-  *s = (oct_moe_shape){.pairs = tokens * top_k / ranks,
-                       .all_pairs = tokens * top_k,
-                       .outer = v[1],
-                       .inner = v[2] / tensor};
-  s->distinct = MIN(v[4] / ranks, MAX(1, s->pairs));
+  *s = (oct_moe_shape){.outer = v[1], .inner = v[2] / tensor};
+  set_routing(s, cells[1], tokens, top_k, v[4], ranks);
   s->expert_bytes = 3 * s->outer * s->inner * bytes[type];
   row.band = band_of(tokens, 16, 256, 4096);
   return add(r, OCT_LAW_MOE_BF16 + type, &row, v[7], error);

@@ -54,12 +54,15 @@ static const oct_constant moe_constants[] = {
     {"s per pair", 1e-12, 3e-8, 1e-9, TRUE, 0},
 };
 static const oct_constant collective_constants[] = {
-    {"fixed s", 1e-7, 5e-5, 5e-6, TRUE, 0},
-    {"s per GPU", 1e-9, 5e-6, 5e-7, TRUE, 0},
-    {"bandwidth fraction", 0.1, 1, 0.7, FALSE, 0},
-    {"bandwidth fraction in the switch", 0.1, 1, 0.7, FALSE, 0},
+    {"fixed, link latencies", 0.1, 60, 6, TRUE, 0},
+    {"link latencies per GPU", 1e-3, 6, 0.6, TRUE, 0},
+    {"bandwidth fraction", 0.1, 1, 0.8, FALSE, 0},
+    {"its loss at few GPUs", 0, 1, 0.2, FALSE, 0},
     {"ramp", 0.001, 10, 0.7, TRUE, 0},
-    {"ramp s", 1e-7, 3e-4, 1e-5, TRUE, 0},
+    {"ramp, link latencies", 0.1, 400, 12, TRUE, 0},
+    {"bandwidth fraction in the switch", 0.1, 1, 0.8, FALSE, 0},
+    {"ramp in the switch", 0.001, 10, 0.7, TRUE, 0},
+    {"it, link latencies", 0.1, 400, 12, TRUE, 0},
 };
 
 /* ---------------------------------------------------------------- prices */

@@ -59,6 +59,38 @@ add_row(json_t *table, oct_law_id id, guint system, oct_score *bands) {
   }
 }
 
+/* Decode attention again, by what the price says it waits for: a planner knows that of a step of
+ * his, and errors differ by it more than by size. */
+static void
+add_bound(run *r) {
+  static const char *const columns[] = {"KV bytes at the datasheet's rate, of the price",
+                                        OCT_VALIDATE_SCORE_COLUMNS, NULL};
+  static const char *const names[] = {"below 1/4", "1/4 … 1/2", "1/2 … 2/3", "above 2/3"};
+  static const double ends[] = {0.25, 0.5, 2.0 / 3, INFINITY};
+  json_t *table = oct_validate_table(
+      r->part, "Transfer, decode attention by what it waits for, B200 and B300", columns);
+  const GArray *rows = r->rows.of[OCT_LAW_DECODE];
+  for (guint b = 0; b < G_N_ELEMENTS(names); b++) {
+    g_auto(oct_score) score = {0};
+    for (guint i = 0; i < rows->len; i++) {
+      const oct_law_row *row = &g_array_index(rows, oct_law_row, i);
+      const oct_attention_shape *s = &row->u.attention;
+      const oct_profile *profile = r->profiles[row->system];
+      if (oct_measured_systems[row->system].fitted)
+        continue;
+      const double price_s = 1e-9 * oct_cost_attention_ns(profile, s);
+      const double bytes = (double)s->context * s->n_kv_heads *
+                           ((double)s->key_dim + s->value_dim) * s->kv_element_bytes;
+      const double share = bytes / profile->gpu.hbm_bytes_per_s / price_s;
+      if (share < ends[b] && (b == 0 || share >= ends[b - 1]))
+        oct_score_add(&score, price_s, row->measured_s);
+    }
+    json_t *out = oct_validate_row(table);
+    oct_validate_text(out, "%s", names[b]);
+    oct_validate_cells(out, &score);
+  }
+}
+
 static const char *const score_columns[] = {
     "operator", "system", OCT_VALIDATE_SCORE_COLUMNS, "band 1", "band 2", "band 3", "band 4", NULL};
 
@@ -100,6 +132,7 @@ transfer(run *r, GError **error) {
                            "rows there, so nothing to transfer.");
   oct_validate_note(table, "Bands: mean error in percent; GEMM by rows m, attention by KV bytes or "
                            "prompt tokens, experts by tokens, collectives by bytes.");
+  add_bound(r);
   return TRUE;
 }
 

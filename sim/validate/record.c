@@ -512,9 +512,11 @@ score_curves(run *r, json_t *part) {
       rises(r->record), rises(r->simulated), r->simulated->preemptions_later);
 }
 
-/* Both curves, second by second, for programs: not printed. */
+/* The constants, and both curves second by second, for programs: not printed. */
 static void
 add_seconds(const run *r, json_t *part) {
+  json_object_set_new(part, "constants",
+                      json_pack("[f,f,f]", r->constants[0], r->constants[1], r->constants[2]));
   json_t *list = json_array();
   const guint n = MIN(r->record->n_seconds, r->simulated->n_seconds);
   for (guint t = 0; t < n; t++) {

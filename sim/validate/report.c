@@ -73,6 +73,26 @@ oct_validate_aim(json_t *part, const char *what, double aim, double got) {
                                   "met", isfinite(got) && got <= aim));
 }
 
+static void
+set_figure(json_t *part, const char *what, json_t *value) {
+  json_t *figures = json_object_get(part, "figures");
+  if (figures == NULL) {
+    figures = json_object();
+    json_object_set_new(part, "figures", figures);
+  }
+  json_object_set_new(figures, what, value);
+}
+
+void
+oct_validate_count(json_t *part, const char *what, guint n) {
+  set_figure(part, what, json_integer(n));
+}
+
+void
+oct_validate_percent(json_t *part, const char *what, double fraction) {
+  set_figure(part, what, isfinite(fraction) ? json_real(100 * fraction) : json_null());
+}
+
 json_t *
 oct_validate_report(json_t *parts) {
   return json_pack("{s:s, s:o}", "schema", OCT_VALIDATE_SCHEMA, "parts", parts);

@@ -1,9 +1,9 @@
 /* What a validation found, as JSON made of tables, and the same for people.
  *
  * {"schema":"octet-validate-1","parts":[{"name","seconds","tables":[{"title","notes":[…],
- * "columns":[…],"rows":[[…]…]}],"aims":[{"what","aim_percent","got_percent","met"}]}]}: every part
- * of `octet validate` uses these tables, so one printer shows them all, as Markdown. Cells are
- * texts, numbers or null. */
+ * "columns":[…],"rows":[[…]…]}],"aims":[{"what","aim_percent","got_percent","met"}],
+ * "figures":{…}}]}: every part of `octet validate` uses these tables, so one printer shows them
+ * all, as Markdown. Cells are texts, numbers or null. */
 #ifndef OCT_SIM_VALIDATE_REPORT_H
 #define OCT_SIM_VALIDATE_REPORT_H
 
@@ -29,6 +29,10 @@ void oct_validate_cells(json_t *row, const oct_score *score);
 #define OCT_VALIDATE_SCORE_COLUMNS "n", "mean %", "median %", "p90 %", "bias %"
 /* A figure that the project wants at most `aim`; fractions. NaN: not measured, and not met. */
 void oct_validate_aim(json_t *part, const char *what, double aim, double got);
+
+/* A further figure that others quote: a count, or percents of a fraction. */
+void oct_validate_count(json_t *part, const char *what, guint n);
+void oct_validate_percent(json_t *part, const char *what, double fraction);
 
 /* {"schema", "parts": [parts]}; takes the array. */
 json_t *oct_validate_report(json_t *parts);

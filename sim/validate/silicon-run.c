@@ -8,7 +8,7 @@
 #include "sim/validate/score.h"
 #include "sim/validate/silicon.h"
 
-const guint oct_silicon_k[OCT_SILICON_KS] = {5, 10, 20};
+const guint oct_silicon_k[OCT_SILICON_KS] = {1, 5, 10, 20};
 const double oct_silicon_range[OCT_SILICON_RANGES] = {1, 0.8};
 
 /* ---------------------------------------------------------------- one run */

@@ -16,6 +16,7 @@
 /* Rows of each source that protocols are inferred on, and that the band of TTFT is made for. */
 #define INFER_ROWS 32
 #define BAND_ROWS  6
+#define BAND_K_MIN 5
 #define STARTS     2
 #define ALL_LOADS  ((1u << OCT_SILICON_LOADS) - 1)
 
@@ -26,11 +27,10 @@ typedef struct protocol {
 } protocol;
 #define SOURCES 3
 
-/* Inferred by `octet validate --silicon --infer --rows 12` and kept, so that no score chooses its
- * protocol.
- */
+/* Inferred by `octet validate --silicon --infer --rows 12` over k of 5, 10, 20 and kept, so that no
+ * score chooses its protocol. */
 static const protocol frozen[SOURCES] = {
-    {"dated-csv", 1, 0, 27}, {"gap-analysis", 1, 0, 29}, {"db-dump", 0, 0, 4}};
+    {"dated-csv", 3, 0, 27}, {"gap-analysis", 3, 0, 29}, {"db-dump", 2, 0, 4}};
 
 typedef struct scored {
   const oct_silicon_row *row;
@@ -91,7 +91,8 @@ is_small(const oct_silicon_row *row) {
 
 static gboolean
 is_asked_for(const run *r, const oct_silicon_row *row) {
-  return r->options->only == NULL || strstr(row->model, r->options->only) != NULL;
+  return (!r->options->seen || is_seen(row)) &&
+         (r->options->only == NULL || strstr(row->model, r->options->only) != NULL);
 }
 
 /* Whether the row is among the first `limit` of its like in the order of the draw. */
@@ -160,14 +161,14 @@ log_error(double predicted, double measured) {
 #define TTFT_WEIGHT 0.25
 
 static double
-protocol_error(const run *r, const char *source, guint load, guint start, guint *n) {
+protocol_error(const run *r, const protocol *p, guint load, guint start, guint *n) {
   g_autofree double *ttft = g_new(double, r->scored->len + 1);
   g_autofree double *tpot = g_new(double, r->scored->len + 1);
   *n = 0;
   for (guint i = 0; i < r->scored->len; i++) {
     const scored *s = &g_array_index(r->scored, scored, i);
     const oct_silicon_run *one = &s->runs[load];
-    if (!is_seen(s->row) || s->flagged || strcmp(s->row->source, source) != 0 ||
+    if (!is_seen(s->row) || s->flagged || strcmp(s->row->source, p->source) != 0 ||
         one->failed != NULL || !(one->ttft_s[start] > 0))
       continue;
     ttft[*n] = log_error(one->ttft_s[start], s->row->ttft_s);
@@ -183,7 +184,7 @@ infer(const run *r, protocol *p) {
   for (guint load = 0; load < OCT_SILICON_LOADS; load++)
     for (guint start = 0; start < STARTS; start++) {
       guint n;
-      double error = protocol_error(r, p->source, load, start, &n);
+      double error = protocol_error(r, p, load, start, &n);
       if (n > 0 && error < best) {
         best = error;
         p->load = load;
@@ -193,7 +194,7 @@ infer(const run *r, protocol *p) {
     }
 }
 
-/* A source that is not known has the first one's. */
+/* A source that is not known has the last one's. */
 static const protocol *
 protocol_of(const run *r, const oct_silicon_row *row) {
   guint i = 0;
@@ -241,10 +242,28 @@ settle_protocols(run *r, GError **error) {
   return TRUE;
 }
 
+/* The least error of each k: "1: 20, 5: 11, …"; "–" where the protocol was not inferred now. Owned.
+ */
+static char *
+errors_by_k(const run *r, const protocol *p) {
+  g_autoptr(GString) text = g_string_new(NULL);
+  for (guint k = 0; k < OCT_SILICON_KS && r->options->infer; k++) {
+    double least = INFINITY;
+    for (guint range = 0; range < OCT_SILICON_RANGES; range++)
+      for (guint start = 0; start < STARTS; start++) {
+        guint n;
+        double error = protocol_error(r, p, k * OCT_SILICON_RANGES + range, start, &n);
+        least = n > 0 ? MIN(least, error) : least;
+      }
+    g_string_append_printf(text, "%s%u: %.0f", k > 0 ? ", " : "", oct_silicon_k[k], 100 * least);
+  }
+  return g_strdup(text->len > 0 ? text->str : "–");
+}
+
 static void
 show_protocols(run *r) {
-  static const char *const columns[] = {"source",  "rows of H100, H200", "prompts",
-                                        "lengths", "first wave",         NULL};
+  static const char *const columns[] = {"source",     "rows of H100, H200", "prompts", "lengths",
+                                        "first wave", "error % by k",       NULL};
   json_t *table = oct_validate_table(
       r->part, "Protocols: inferred on H100 and H200 rows, then frozen", columns);
   for (guint i = 0; i < r->n_protocols; i++) {
@@ -256,6 +275,8 @@ show_protocols(run *r) {
     oct_validate_text(row, "%u x concurrency", oct_silicon_k[p->load / OCT_SILICON_RANGES]);
     oct_validate_text(row, range < 1 ? "%.1f … 1 x" : "exact", range);
     oct_validate_text(row, p->start == 1 ? "left out" : "counted");
+    g_autofree char *by_k = errors_by_k(r, p);
+    oct_validate_text(row, "%s", by_k);
   }
   oct_validate_note(table, "Closed loop at the row's concurrency; random data: no prefix hits, "
                            "uniform routing, no chat-template tokens.");
@@ -342,6 +363,8 @@ static int
 is_in_band(const scored *s, guint start) {
   double low = INFINITY, high = 0;
   for (guint load = 0; load < OCT_SILICON_LOADS; load++) {
+    if (oct_silicon_k[load / OCT_SILICON_RANGES] < BAND_K_MIN)
+      continue;
     if (!(s->runs[load].ttft_s[start] > 0))
       return -1;
     low = MIN(low, s->runs[load].ttft_s[start]);
@@ -471,6 +494,15 @@ score_kinds(run *r) {
     oct_validate_text(row, experts ? "with experts" : "dense");
     oct_validate_text(row, seen ? "H100, H200 (fitted to)" : "B200 (not fitted to)");
     oct_validate_cells(row, &score);
+    if (!seen) {
+      const char *const names[] = {
+          experts ? "TPOT of models with experts, rows" : "TPOT of dense models, rows",
+          experts ? "TPOT of models with experts, median" : "TPOT of dense models, median",
+          experts ? "TPOT of models with experts, p90" : "TPOT of dense models, p90"};
+      oct_validate_count(r->part, names[0], oct_score_n(&score));
+      oct_validate_percent(r->part, names[1], oct_score_quantile(&score, 0.5));
+      oct_validate_percent(r->part, names[2], oct_score_quantile(&score, 0.9));
+    }
   }
 }
 
@@ -506,6 +538,8 @@ add_notes(run *r) {
                       "A sample: at most %u rows of each engine and system, with and without "
                       "version and precision, drawn by seed %" G_GUINT64_FORMAT ".",
                       r->limit, r->options->seed);
+  if (r->options->seen)
+    oct_validate_note(last, "Only systems that constants may be fitted to: no score.");
   if (r->options->only != NULL)
     oct_validate_note(last, "Only models whose name has \"%s\".", r->options->only);
   if (r->options->quick)

@@ -56,10 +56,10 @@ gboolean oct_silicon_setup(const oct_silicon_row *row, oct_setup_options *option
 
 /* ---------------------------------------------------------------- runs */
 
-#define OCT_SILICON_KS     3
+#define OCT_SILICON_KS     4
 #define OCT_SILICON_RANGES 2
 #define OCT_SILICON_LOADS  (OCT_SILICON_KS * OCT_SILICON_RANGES)
-extern const guint oct_silicon_k[OCT_SILICON_KS];          /* 5, 10, 20 */
+extern const guint oct_silicon_k[OCT_SILICON_KS];          /* 1, 5, 10, 20 */
 extern const double oct_silicon_range[OCT_SILICON_RANGES]; /* 1, 0.8 */
 
 /* Means of one simulated run; [1] leaves out the requests of the first wave. */

@@ -23,6 +23,7 @@ typedef struct oct_validate_options {
   gboolean infer;   /* protocols of published runs afresh; else the frozen ones */
   guint64 seed;     /* of that sample */
   const char *only; /* of published runs, those whose model's name has this; NULL = all */
+  gboolean seen;    /* of published runs, those of systems that constants may be fitted to */
   guint rows;       /* of published runs, of each engine and system; 0 = all */
   guint jobs;       /* processes at once */
   /* May be NULL: what is done now, 0 … total. */

@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "sim/errors.h"
 #include "sim/validate/report.h"
 
 char *
@@ -23,4 +24,23 @@ recordings_judge(const json_t *part, const char *what, double bound) {
   g_test_message("%s: %.1f %%, at most %.1f %%", what, 100 * got, 100 * bound);
   g_assert_false(isnan(got));
   g_assert_cmpfloat(got, <=, bound);
+}
+
+/* One digit behind the point, and room for other compilers' arithmetic. */
+#define QUOTED 0.11
+
+void
+recordings_equal_quoted(const json_t *part, guint n_least) {
+  const char *name = json_string_value(json_object_get(part, "name"));
+  const json_t *aims = json_object_get(part, "aims");
+  gsize i;
+  json_t *aim;
+  g_assert_cmpuint(json_array_size(aims), >=, n_least);
+  json_array_foreach(aims, i, aim) {
+    const char *what = json_string_value(json_object_get(aim, "what"));
+    const double got = 100 * oct_validate_got(part, what), quoted = oct_errors_get(name, what);
+    g_test_message("%s, %s: %.2f %%, quoted %.1f", name, what, got, quoted);
+    g_assert_false(isnan(quoted));
+    g_assert_cmpfloat_with_epsilon(got, quoted, QUOTED);
+  }
 }

@@ -11,4 +11,8 @@ char *recordings_or_skip(void);
 /* Fails when a part's aim `what` is now above `bound` (a fraction), or is not there. */
 void recordings_judge(const json_t *part, const char *what, double bound);
 
+/* Every figure of the part is what sim/profiles/fits/errors.ini says, to its digit; at least
+ * `n_least` are compared. */
+void recordings_equal_quoted(const json_t *part, guint n_least);
+
 #endif
