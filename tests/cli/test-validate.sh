@@ -10,7 +10,7 @@ is "$status" 1 "a folder without recordings is refused"
 has "$err" "aic_gemm_vllm0.24.0.csv" "... naming the file"
 run "$octet" validate --jobs 0
 is "$status" 2 "no jobs is wrong usage"
-for flag in "--model x" "--node x" "--skip-steps 5" "--only x" "--rows 3" --infer; do
+for flag in "--model x" "--node x" "--skip-steps 5" "--only x" "--rows 3" --infer --seen; do
   # shellcheck disable=SC2086
   run "$octet" validate --operators --data "$work" $flag
   is "$status" 2 "$flag without its part is wrong usage"
@@ -26,6 +26,9 @@ if "$octet" --version | grep -q 'SimGrid: [0-9]'; then
   is "$status" 0 "a prediction is compared with what was measured"
   has "$out" "8 of 8 figures held" "... figure by figure"
 fi
+run "$octet" validate --operators --data "$work" --quick --errors "$work/errors.ini"
+is "$status" 2 "figures that are quoted are of whole parts"
+has "$err" "without --quick" "... and it says so"
 run "$octet" validate --operators --data "$work" --json "$work/none/x.json"
 is "$status" 1 "a report that cannot be written is refused"
 has "$err" "none/x.json" "... before anything runs"
