@@ -139,15 +139,25 @@ fill(bench *b) {
 
 /* ---------------------------------------------------------------- decodes */
 
+/* The first group that has pages; those with states take none as a sequence grows. */
+static guint16
+paged_group(const bench *b) {
+  guint16 g = 0;
+  while (g + 1u < b->config.memory.n_groups && b->groups[g].state_bytes > 0)
+    g++;
+  return g;
+}
+
 static void
 submit_decodes(bench *b, guint32 batch) {
+  guint16 group = paged_group(b);
   oct_step_begin(b->builder, ++b->number, 1);
   for (guint32 i = 0; i < batch; i++) {
     guint32 page = b->position[i] / BLOCK;
     /* As a sequence takes a page when it needs one, and sequences begin apart from each other. */
-    if ((b->position[i] + i) % BLOCK == 0)
-      *oct_step_add_change(b->builder) =
-          (oct_page_change){.slot = i, .index = page, .page = i * b->slot_pages + page};
+    if ((b->position[i] + i) % BLOCK == 0 && b->groups[group].state_bytes == 0)
+      *oct_step_add_change(b->builder) = (oct_page_change){
+          .slot = i, .group = group, .index = page, .page = i * b->slot_pages + page};
     oct_slice *s = oct_step_add_slice(b->builder);
     s->slot = i;
     s->source = OCT_SOURCE_DEVICE;
