@@ -18,7 +18,7 @@ note(oct_cuda_forward *f, int result, const char *what) {
 
 static void
 project_out(oct_cuda_forward *f, const oct_cuda_layer *l) {
-  oct_cuda_forward_project(f, &l->o, l->o_bias, f->room.mixed, f->room.y);
+  oct_cuda_forward_project_back(f, &l->o, l->o_bias, f->room.mixed);
 }
 
 /* ---------------------------------------------------------------- grouped-query attention */

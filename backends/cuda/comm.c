@@ -6,6 +6,7 @@
 
 #include "backends/cuda/glue.h"
 #include "backends/cuda/libraries.h"
+#include "engine/base/assert.h"
 
 #define NAP_NS         100000
 #define EXCHANGE_BYTES ((gsize)64 << 20) /* sums of 10 MiB between two ranks, 3 among 8 */
@@ -305,6 +306,7 @@ norm(oct_cuda_comm *c, const oct_cuda_sum *call, const void *x) {
                            .width = call->width,
                            .x = x,
                            .x_stride = call->width,
+                           .parts = call->parts,
                            .residual = call->residual,
                            .residual_stride = call->width,
                            .weight = call->weight,
@@ -361,6 +363,7 @@ oct_cuda_comm_sum(oct_cuda_comm *c, const oct_cuda_sum *call) {
   oct_cuda_type type = oct_cuda_rank_type(c->rank);
   gsize elements = (gsize)call->n * call->width;
   gboolean fine = FALSE;
+  oct_assert(call->parts == 0 || (c->n == 1 && call->residual != NULL));
   if (c->n == 1)
     return finish(c, call, call->x);
   if (c->rank->group->shared_gpus)

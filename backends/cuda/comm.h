@@ -44,9 +44,10 @@ gboolean oct_cuda_comm_has_graphs(const oct_cuda_comm *comm);
 /* Use; all ranks in the same order, on the rank's compute stream. Sum over ranks of x[n, width] of
  * the activations' type, then as oct_cuda_rms_norm() with a residual: residual += sum, out = norm.
  * Without residual, out, which may be x, is the sum's norm when there is a weight, else the sum. x
- * may be overwritten. */
+ * may be overwritten. parts > 0, of one rank alone and for a residual: x is float32 [parts, n,
+ * width], and the sum is that of its parts. */
 typedef struct oct_cuda_sum {
-  guint32 n, width;
+  guint32 n, width, parts;
   void *x;
   float *residual;
   const void *weight;

@@ -24,12 +24,23 @@ activate(oct_cuda_forward *f, guint32 n, guint32 inner, const guint32 *n_device)
   note(f, oct_cuda_glu_rows(&f->rank->queue, &call), "an activation");
 }
 
-void
-oct_cuda_forward_dense(oct_cuda_forward *f, const oct_cuda_ffn *ffn) {
+static void
+gate(oct_cuda_forward *f, const oct_cuda_ffn *ffn) {
   if (!oct_cuda_forward_gated(f, &ffn->gate_up, f->room.normed, f->room.inner)) {
     oct_cuda_forward_project(f, &ffn->gate_up, NULL, f->room.normed, f->room.both);
     activate(f, f->m, ffn->inner, NULL);
   }
+}
+
+void
+oct_cuda_forward_dense(oct_cuda_forward *f, const oct_cuda_ffn *ffn) {
+  gate(f, ffn);
+  oct_cuda_forward_project_back(f, &ffn->down, NULL, f->room.inner);
+}
+
+void
+oct_cuda_forward_shared(oct_cuda_forward *f, const oct_cuda_ffn *ffn) {
+  gate(f, ffn);
   oct_cuda_forward_project(f, &ffn->down, NULL, f->room.inner, f->room.y);
 }
 
@@ -211,7 +222,7 @@ oct_cuda_forward_experts(oct_cuda_forward *f, const oct_cuda_layer *l) {
   const oct_cuda_rows own = {f->m, f->room.normed, f->pass->batch->token_seq};
   gboolean shared = l->ffn_spec->shared_intermediate > 0;
   if (shared)
-    oct_cuda_forward_dense(f, &l->shared);
+    oct_cuda_forward_shared(f, &l->shared);
   if (l->shared_switch.rows > 0)
     scale_shared(f, l);
   if (f->n_join > 1)

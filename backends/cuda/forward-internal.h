@@ -7,6 +7,12 @@
 /* Tokens that ranks which share tokens out attend for together. */
 #define OCT_FORWARD_CONTEXT 128
 
+/* Parts of the inputs of a product that ends a half of a layer, of up to so many tokens and a
+ * weight of so many bytes at least. */
+#define OCT_FORWARD_PARTS        2
+#define OCT_FORWARD_PARTS_TOKENS 64
+#define OCT_FORWARD_PARTS_BYTES  ((gsize)8 << 20)
+
 /* Working memory; each array has rows for max_tokens tokens, or for as many token-expert pairs, of
  * the activations' type unless it says otherwise. */
 typedef struct oct_cuda_room {
@@ -14,6 +20,7 @@ typedef struct oct_cuda_room {
   void *normed;         /* [tokens, hidden] */
   void *snapshots;      /* [snapshots, tokens, hidden]; NULL: no attention residuals */
   void *y;              /* [tokens, hidden]: what attention or a feed-forward adds */
+  float *parts;         /* [parts, tokens, hidden]: the same before its sum; NULL: there is none */
   void *qkv;            /* projections; latent attention: queries */
   void *latents;        /* latent attention: what reads its input */
   void *low;            /* low-rank inputs; latent attention: absorbed queries */
@@ -70,6 +77,7 @@ struct oct_cuda_forward {
   const oct_cuda_pass *pass;
   guint32 m;           /* its tokens */
   gboolean is_narrow;  /* room.narrow has room.normed of all of them */
+  guint32 n_parts;     /* that room.parts has of what is to be added; 0: room.y has it */
   guint32 n_snapshots; /* so far */
   gboolean begins;     /* the stream is empty since the last snapshot */
   guint32 n_join;      /* domains whose tokens experts take together */
@@ -91,6 +99,11 @@ gboolean oct_cuda_forward_gated(oct_cuda_forward *f, const oct_cuda_matrix *weig
 /* The usual product: dense rows, results of the activations' type. */
 void oct_cuda_forward_project(oct_cuda_forward *f, const oct_cuda_matrix *weight, const void *bias,
                               const void *x, void *y);
+
+/* The last product of either half of a layer, whose result is to be added to the residual stream:
+ * to room.y, or in parts whose sum the norm behind it makes. */
+void oct_cuda_forward_project_back(oct_cuda_forward *f, const oct_cuda_matrix *weight,
+                                   const void *bias, const void *x);
 
 /* Attention of one layer from room.normed to room.y, this rank's part. */
 void oct_cuda_forward_attention(oct_cuda_forward *f, const oct_cuda_layer *l);
@@ -119,8 +132,9 @@ oct_cuda_expanded_room oct_cuda_forward_expanded_room(const oct_cuda_forward *f,
                                                       const oct_cuda_layer *l);
 /* Bytes of workspace that attention needs at most. */
 gsize oct_cuda_forward_attention_workspace(oct_cuda_forward *f);
-/* Feed-forward likewise. */
+/* Feed-forward likewise; shared experts', to which others add, is in room.y in any case. */
 void oct_cuda_forward_dense(oct_cuda_forward *f, const oct_cuda_ffn *ffn);
+void oct_cuda_forward_shared(oct_cuda_forward *f, const oct_cuda_ffn *ffn);
 void oct_cuda_forward_experts(oct_cuda_forward *f, const oct_cuda_layer *l);
 void oct_cuda_forward_latent_experts(oct_cuda_forward *f, const oct_cuda_layer *l);
 /* Their parts: choices of this domain's tokens, or those of all, by logits that are in room.router

@@ -86,6 +86,48 @@ oct_cuda_forward_project(oct_cuda_forward *f, const oct_cuda_matrix *weight, con
   oct_cuda_forward_multiply(f, &product, f->m);
 }
 
+/* Parts of a product's inputs; 0: it is made whole. Of few weight rows cuBLASLt shares the inputs
+ * out by itself, and sums up in a kernel more, which the norm behind spares. By steps on an H200:
+ * of more rows of x, long inputs alone. */
+static guint32
+parts_of(const oct_cuda_forward *f, const oct_cuda_matmul *call) {
+  guint32 rows = call->weight.rows, columns = call->weight.columns;
+  gboolean is_large = oct_cuda_matrix_bytes(&call->weight) >= OCT_FORWARD_PARTS_BYTES;
+  gboolean is_low = rows <= 64 * f->rank->queue.sm_count / OCT_FORWARD_PARTS;
+  gboolean pays = is_large && is_low && (call->m <= 32 || columns >= 2 * rows);
+  if (f->room.parts == NULL || call->m > OCT_FORWARD_PARTS_TOKENS || call->bias != NULL ||
+      call->weight.format != OCT_CUDA_MATRIX_BF16 || columns % (8 * OCT_FORWARD_PARTS) != 0 ||
+      !pays)
+    return 0;
+  return oct_cuda_matmul_path(&f->rank->queue, call) == OCT_CUDA_PATH_BLAS ? OCT_FORWARD_PARTS : 0;
+}
+
+void
+oct_cuda_forward_project_back(oct_cuda_forward *f, const oct_cuda_matrix *weight, const void *bias,
+                              const void *x) {
+  oct_cuda_matmul call = {.weight = *weight,
+                          .x_type = f->type,
+                          .y_type = OCT_CUDA_F32,
+                          .m = f->m,
+                          .bias = bias,
+                          .x = x,
+                          .x_stride = weight->columns,
+                          .y = f->room.parts,
+                          .y_stride = weight->rows};
+  f->n_parts = parts_of(f, &call);
+  if (f->n_parts == 0) {
+    oct_cuda_forward_project(f, weight, bias, x, f->room.y);
+    return;
+  }
+  call.w_stride = weight->columns;
+  call.weight.columns /= f->n_parts;
+  call.batch = f->n_parts;
+  call.w_batch = call.x_batch = call.weight.columns;
+  call.y_batch = (gsize)f->m * weight->rows;
+  (void)oct_cuda_note(f->rank, oct_cuda_multiply(&f->rank->queue, f->rank->blas, &call),
+                      "a product in parts");
+}
+
 /* ---------------------------------------------------------------- layers */
 
 /* The one product that reads the norm in front of a half of a layer, or NULL. */
@@ -106,7 +148,8 @@ add_and_norm(oct_cuda_forward *f, const void *weight, const oct_cuda_matrix *rea
   f->is_narrow = f->rank->group->n_tensor == 1 && reader != NULL && takes_narrow(f, reader, f->m);
   const oct_cuda_sum sum = {.n = f->m,
                             .width = f->model->spec->hidden,
-                            .x = f->room.y,
+                            .parts = f->n_parts,
+                            .x = f->n_parts > 0 ? (void *)f->room.parts : f->room.y,
                             .residual = f->room.residual,
                             .weight = weight,
                             .eps = (float)f->model->spec->rms_norm_eps,
@@ -114,6 +157,7 @@ add_and_norm(oct_cuda_forward *f, const void *weight, const oct_cuda_matrix *rea
                             .narrow = f->is_narrow ? f->room.narrow : NULL,
                             .narrow_scale = f->room.narrow_scale};
   (void)oct_cuda_comm_sum(f->options.comms[OCT_CUDA_CIRCLE_TENSOR], &sum);
+  f->n_parts = 0;
 }
 
 void
@@ -398,6 +442,9 @@ make_room(oct_cuda_forward *f) {
     r->snapshots = take(f, oct_cuda_forward_snapshots_before(f, end), tokens * hidden, element);
   }
   r->y = take(f, tokens, hidden, element);
+  if (r->snapshots == NULL && f->rank->group->n_tensor == 1 && f->type == OCT_CUDA_BF16)
+    r->parts = take(f, OCT_FORWARD_PARTS * MIN(tokens, OCT_FORWARD_PARTS_TOKENS), hidden,
+                    sizeof *r->parts);
   r->qkv = take(f, tokens, w.qkv, element);
   r->latents = take(f, tokens, w.latents, element);
   r->low = take(f, tokens, w.low, element);

@@ -71,7 +71,7 @@ static void
 start_shared(oct_cuda_forward *f, const oct_cuda_layer *l) {
   oct_cuda_beside *b = &f->beside;
   if (f->m > b->most) {
-    oct_cuda_forward_dense(f, &l->shared);
+    oct_cuda_forward_shared(f, &l->shared);
     return;
   }
   b->queue = f->rank->queue;
@@ -80,7 +80,7 @@ start_shared(oct_cuda_forward *f, const oct_cuda_layer *l) {
   note(f, cudaEventRecord(b->begin, f->rank->compute), "an event");
   note(f, cudaStreamWaitEvent(b->stream, b->begin, 0), "an event");
   change_places(f);
-  oct_cuda_forward_dense(f, &l->shared);
+  oct_cuda_forward_shared(f, &l->shared);
   change_places(f);
   note(f, cudaEventRecord(b->end, b->stream), "an event");
 }

@@ -84,15 +84,24 @@ join_cluster(const attend_args &a, float *room, uint32_t heads, uint32_t n, uint
   cluster_barrier();
   for (uint32_t i = split * blockDim.x + threadIdx.x; i < n * D; i += a.n_splits * blockDim.x) {
     uint32_t h = i / D;
-    float top = -INFINITY, sum = 0, x = 0;
-    for (uint32_t s = 0; s < a.n_splits; s++)
-      top = fmaxf(top, read_of_block(ends + 2 * h, s));
-    for (uint32_t s = 0; s < a.n_splits; s++) {
-      float one = read_of_block(ends + 2 * h, s);
-      if (one == -INFINITY)
-        continue;
-      sum += read_of_block(ends + 2 * h + 1, s) * exp2f(one - top);
-      x += read_of_block(room + i, s) * exp2f(one - top);
+    float tops[OCT_ATTEND_CLUSTER], sums[OCT_ATTEND_CLUSTER], xs[OCT_ATTEND_CLUSTER];
+    /* All at once: another block's memory is far away. */
+#pragma unroll
+    for (uint32_t s = 0; s < OCT_ATTEND_CLUSTER; s++) {
+      uint32_t from = min(s, a.n_splits - 1);
+      tops[s] = read_of_block(ends + 2 * h, from);
+      sums[s] = read_of_block(ends + 2 * h + 1, from);
+      xs[s] = read_of_block(room + i, from);
+    }
+    float top = tops[0], sum = 0, x = 0;
+#pragma unroll
+    for (uint32_t s = 1; s < OCT_ATTEND_CLUSTER; s++)
+      top = fmaxf(top, tops[s]);
+#pragma unroll
+    for (uint32_t s = 0; s < OCT_ATTEND_CLUSTER; s++) {
+      float factor = s < a.n_splits && tops[s] > -INFINITY ? exp2f(tops[s] - top) : 0;
+      sum += factor > 0 ? sums[s] * factor : 0;
+      x += factor > 0 ? xs[s] * factor : 0;
     }
     put_element<D>(a, row, first_head + h, i % D, x, top, sum);
   }

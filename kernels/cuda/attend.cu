@@ -1,7 +1,6 @@
 /* Which attention kernel serves which part of a batch, and their workspace. */
 #include "kernels/cuda/attend.cuh"
 
-#define CLUSTER_MAX  16   /* splits that a cluster of blocks can have */
 #define CLUSTER_KEYS 8192 /* of a context at most that a cluster goes through */
 
 static attend_args
@@ -50,7 +49,7 @@ oct_attend_share_out(const oct_cuda_queue *queue, uint32_t max_context, attend_a
       a->n_splits = OCT_ATTEND_CHUNKS;
     return;
   }
-  uint32_t splits = units < CLUSTER_MAX ? units : CLUSTER_MAX;
+  uint32_t splits = units < OCT_ATTEND_CLUSTER ? units : OCT_ATTEND_CLUSTER;
   if (queue->capability >= 90 && pairs * splits <= queue->sm_count && context <= CLUSTER_KEYS) {
     a->n_splits = splits;
     a->in_cluster = splits > 1;

@@ -10,6 +10,7 @@
 #define OCT_LOG2E 1.4426950408889634f
 /* Keys that a block of the decode kernel goes through at a time. */
 #define OCT_ATTEND_UNIT 64
+#define OCT_ATTEND_CLUSTER 16 /* blocks of a cluster at most: splits of a context */
 /* In a fixed order a context is split every so many keys, or every 2, 4 … times as many so that
  * there are no more than so many splits: by its own length alone. */
 #define OCT_ATTEND_CHUNK  256

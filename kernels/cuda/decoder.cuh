@@ -33,7 +33,7 @@ expand(uint4 raw, uint32_t (&words)[8 / sizeof(C)]) {
 OCT_DEVICE uint4
 load_once(const char *from) {
   uint4 v;
-  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+  asm volatile("ld.global.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "l"(from));
   return v;

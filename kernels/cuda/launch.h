@@ -130,12 +130,15 @@ int oct_cuda_embed_rows(const oct_cuda_queue *queue, const oct_cuda_embed *call)
  * the norm. Without residual, out = norm of x, and out may be x. n rows; heads > 1 norms `heads`
  * runs of `width` elements in each row, one after another. weight: `type`, [width], NULL = ones.
  * narrow, or NULL: out in e4m3 as well, as oct_cuda_quantise_fp8() makes it of out, with
- * narrow_scale; heads 0 or 1. */
+ * narrow_scale; heads 0 or 1.
+ * parts > 0: x is float32 [parts, n, heads x width], dense, and what is added is the sum of its
+ * parts in their order: a product whose inputs were shared out, say. */
 typedef struct oct_cuda_norm {
   oct_cuda_type type, residual_type;
   uint32_t n, heads, width; /* heads 0 = 1 */
   const void *x;
-  size_t x_stride; /* from row to row */
+  size_t x_stride; /* from row to row; not of parts */
+  uint32_t parts;  /* 0: x is one array of `type` */
   void *residual;
   size_t residual_stride;
   const void *weight;

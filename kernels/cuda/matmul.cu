@@ -12,7 +12,7 @@
 /* BF16: the own kernel is quicker than cuBLASLt up to so many rows, for weights of so many bytes.
  */
 #define SKINNY_BF16_MAX   8
-#define SKINNY_BF16_BYTES (48u << 20)
+#define SKINNY_BF16_BYTES (24u << 20)
 #define PLANS             4096 /* a power of two; over two thirds full, all are made anew */
 
 /* ---------------------------------------------------------------- the library */

@@ -8,6 +8,8 @@ struct norm_args {
   uint32_t heads, width;
   const void *x;
   size_t x_stride;
+  uint32_t parts;
+  size_t part_stride;
   void *residual;
   size_t residual_stride;
   const void *weight;
@@ -44,16 +46,34 @@ quantise_row(const norm_args &a, float (&v)[ITEMS][N], float *room) {
   }
 }
 
+/* N elements of x, from element `at` of its row on. */
+template <typename T, int N>
+OCT_DEVICE void
+load_addend(const norm_args &a, uint32_t row, size_t at, float (&v)[N]) {
+  if (a.parts == 0) {
+    load_floats<T, N>((const T *)a.x + row * a.x_stride + at, v);
+    return;
+  }
+  const float *from = (const float *)a.x + row * a.x_stride + at;
+  load_floats<float, N>(from, v);
+  for (uint32_t p = 1; p < a.parts; p++) {
+    float more[N];
+    load_floats<float, N>(from + p * a.part_stride, more);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      v[i] += more[i];
+  }
+}
+
 /* A block per row, which stays in registers: ITEMS runs of N elements a thread. T: activations, R:
  * residual. */
 template <typename T, typename R, int N, int ITEMS>
 static __global__ void
-norm_rows(norm_args a) {
+__launch_bounds__(1024) norm_rows(norm_args a) {
   __shared__ float room[32];
   admit_successor();
   await_predecessors();
   uint32_t row = blockIdx.x / a.heads, head = blockIdx.x % a.heads;
-  const T *x = (const T *)a.x + row * a.x_stride + (size_t)head * a.width;
   R *residual = (R *)a.residual + row * a.residual_stride + (size_t)head * a.width;
   float values[ITEMS][N], sum = 0;
 #pragma unroll
@@ -62,7 +82,7 @@ norm_rows(norm_args a) {
     if (c >= a.width)
       break;
     if (a.x != NULL)
-      load_floats<T, N>(x + c, values[k]);
+      load_addend<T, N>(a, row, (size_t)head * a.width + c, values[k]);
     if (a.residual != NULL) {
       float old[N];
       load_floats<R, N>(residual + c, old);
@@ -117,10 +137,16 @@ launch_norm(const oct_cuda_queue *queue, uint32_t rows, const norm_args &a) {
 
 int
 oct_cuda_rms_norm(const oct_cuda_queue *queue, const oct_cuda_norm *call) {
-  norm_args a = {call->heads > 0 ? call->heads : 1,
+  uint32_t heads = call->heads > 0 ? call->heads : 1;
+  size_t row = (size_t)heads * call->width;
+  norm_args a = {heads,
                  call->width,
                  call->x,
-                 call->x != NULL ? call->x_stride : 0,
+                 call->x == NULL   ? 0
+                 : call->parts > 0 ? row
+                                   : call->x_stride,
+                 call->x != NULL ? call->parts : 0,
+                 call->n * row,
                  call->residual,
                  call->residual != NULL ? call->residual_stride : 0,
                  call->weight,

@@ -96,6 +96,48 @@ test_norm(void) {
         check_norm(queue, activations[t], activations[r], 5, widths[w]);
 }
 
+/* What is added comes in parts of float32: their sum is rounded nowhere before the norm. */
+static void
+check_norm_of_parts(const oct_cuda_queue *queue, oct_cuda_type type, guint32 parts, guint32 width) {
+  guint32 n = 5;
+  gsize size = (gsize)n * width;
+  g_autofree float *x = data_normal(parts * size, 1), *r = data_normal(size, 2);
+  g_autofree float *weight = data_normal(width, 1), *want = g_new(float, size);
+  oct_cuda_norm call = {.type = type,
+                        .residual_type = OCT_CUDA_F32,
+                        .n = n,
+                        .width = width,
+                        .x = device_put(OCT_CUDA_F32, x, parts * size),
+                        .parts = parts,
+                        .residual = device_put(OCT_CUDA_F32, r, size),
+                        .residual_stride = width,
+                        .weight = device_put(type, weight, width),
+                        .eps = 1e-5f,
+                        .out = device_room_of(type, size),
+                        .out_stride = width};
+  device_check(oct_cuda_rms_norm(queue, &call));
+  for (guint32 p = 1; p < parts; p++)
+    oct_ref_add(x, x + p * size, size);
+  oct_ref_add(r, x, size);
+  oct_ref_rms_norm(r, weight, n, width, width, 1e-5f, want);
+  g_autofree float *out = device_get(type, call.out, size);
+  g_autofree float *sum = device_get(OCT_CUDA_F32, call.residual, size);
+  device_expect("norm of parts", out, want, size, limit_of(type));
+  device_expect("residual", sum, r, size, limit_of(OCT_CUDA_F32));
+}
+
+static void
+test_norm_of_parts(void) {
+  const oct_cuda_queue *queue = device_queue(OCT_CUDA_OVERLAP);
+  if (queue == NULL)
+    return;
+  static const guint32 widths[] = {8, 20, 333, 4096, 5000};
+  for (guint w = 0; w < G_N_ELEMENTS(widths); w++)
+    for (guint t = 0; t < 2; t++)
+      for (guint32 parts = 1; parts <= 4; parts++)
+        check_norm_of_parts(queue, activations[t], parts, widths[w]);
+}
+
 /* Heads of a row, in place, without residual. */
 static void
 test_norm_heads(void) {
@@ -378,6 +420,7 @@ main(int argc, char **argv) {
   g_test_add_func("/cuda/dense/embeds-rows-of-any-width", test_embed);
   g_test_add_func("/cuda/dense/norms-the-residual-sum", test_norm);
   g_test_add_func("/cuda/dense/norms-heads-in-place", test_norm_heads);
+  g_test_add_func("/cuda/dense/sums-up-the-parts-of-what-it-adds", test_norm_of_parts);
   g_test_add_func("/cuda/dense/activates-gates", test_glu);
   g_test_add_func("/cuda/dense/adds-biases-and-gated-rows", test_add);
   g_test_add_func("/cuda/dense/norm-quantises", test_norm_quantises);
