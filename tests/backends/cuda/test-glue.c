@@ -115,7 +115,7 @@ value_of(const oct_weight *w, guint32 row, guint32 column, const float *values) 
 /* The code of an input in a packed row (oct_cuda_matrix has the order). */
 static guint
 packed_code(const guint8 *row, gboolean is_float, guint c) {
-  static const guint size_at[] = {6, 3, 0, 9}, sign_at[] = {15, 12, 14, 13};
+  static const guint size_at[] = {0, 3, 8, 11}, sign_at[] = {6, 7, 14, 15};
   guint in = c % 32, pair = in / 8, word = c / 128 * 16 + in % 8 / 2 * 4 + c % 128 / 32;
   guint half = row[4 * word + 2 * (c % 2)] | (guint)row[4 * word + 2 * (c % 2) + 1] << 8;
   return is_float ? (half >> size_at[pair] & 7) | (half >> sign_at[pair] & 1) << 3

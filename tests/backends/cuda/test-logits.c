@@ -214,7 +214,9 @@ hash_choices(const oct_step_result *result) {
 
 /* In bfloat16 a token chooses another expert than in float32 where two score alike, and is off by
  * as much as they differ. Token by token that is seen, and such tokens are counted instead of
- * compared. */
+ * compared: a quarter of them at most, half with an fp8 cache, whose rounding is 16 times as
+ * coarse.
+ */
 static void
 check_chunks(bench *b, guint32 chunk) {
   double difference = 0, size = 0;
@@ -239,7 +241,7 @@ check_chunks(bench *b, guint32 chunk) {
                  "experts",
                  b->kind->name, chunk, error, limit, flipped);
   g_assert_cmpfloat(error, <=, limit);
-  g_assert_cmpuint(flipped, <=, b->g.n_prompt / 4);
+  g_assert_cmpuint(flipped, <=, b->g.n_prompt / (b->kind->kv == OCT_DTYPE_FP8 ? 2 : 4));
   b->flipped += flipped;
   check_mean(b, b->flipped);
 }
