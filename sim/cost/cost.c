@@ -483,14 +483,29 @@ step_ratio(const oct_cost *cost, gboolean graph, const step_totals *t) {
   return oct_step_ratio_graph(ratio, (double)t->tokens, (double)t->decode_context / n);
 }
 
+/* Seconds by part, times the ratio. What of a part falls below the time in which memory moves its
+ * bytes is taken from the fixed part instead: kernels that overlap hide launches, not bytes. */
+static void
+scale_groups(const oct_cost *cost, const oct_sum *sum, double ratio, double *seconds) {
+  double fixed = sum->seconds[OCT_PART_FIXED] * ratio;
+  for (guint g = 0; g < OCT_COST_GROUPS; g++) {
+    const double floor_s = sum->hbm_bytes[g] / cost->profile->gpu.hbm_bytes_per_s;
+    const double scaled = sum->seconds[g] * ratio;
+    seconds[g] = MAX(scaled, MIN(sum->seconds[g], floor_s));
+    fixed -= g == OCT_PART_FIXED ? 0 : seconds[g] - scaled;
+  }
+  seconds[OCT_PART_FIXED] = MAX(fixed, 0);
+}
+
 /* Seconds by part to whole nanoseconds, such that the parts add up to the rounded sum. */
 static void
 round_groups(const oct_cost *cost, const oct_sum *sum, double ratio, oct_stage_price *out) {
-  const double scale = ratio * (cost->options.scale > 0 ? cost->options.scale : 1);
-  double seconds = 0;
+  const double scale = cost->options.scale > 0 ? cost->options.scale : 1;
+  double scaled[OCT_COST_GROUPS], seconds = 0;
   gint64 before = 0;
+  scale_groups(cost, sum, ratio, scaled);
   for (guint g = 0; g < OCT_COST_GROUPS; g++) {
-    seconds += sum->seconds[g];
+    seconds += scaled[g];
     gint64 ns = oct_cost_ns(seconds * scale);
     out->groups[g] =
         (oct_cost_group){.ns = ns - before, .flops = sum->flops[g], .hbm_bytes = sum->hbm_bytes[g]};

@@ -89,8 +89,10 @@ sum_of_operators(rig *r, oct_rng *rng) {
       }
       g_assert_cmpint(groups, ==, price.stages[s].ns);
       g_assert_cmpint(ABS(oct_cost_ns(seconds[s]) - price.stages[s].ns), <=, 1);
-      g_assert_cmpint(ABS(oct_cost_ns(fixed[s]) - price.stages[s].groups[OCT_PART_FIXED].ns), <=,
-                      1);
+      /* Ratios of whole steps may take from it what memory needs for its bytes. */
+      if (r->profile->step_ratio.graph.n == 0)
+        g_assert_cmpint(ABS(oct_cost_ns(fixed[s]) - price.stages[s].groups[OCT_PART_FIXED].ns), <=,
+                        1);
       g_assert_cmpfloat(fabs(moved - bytes[s]), <=, 1e-6 * (bytes[s] + 1));
     }
   }
