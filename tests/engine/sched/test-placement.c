@@ -179,8 +179,9 @@ test_b300(void) {
   /* A stage per socket. */
   p = layout(4, 2, 1);
   assert_devices(&node, k3, &p, "0 1 2 3 4 5 6 7", NULL);
-  /* Three on each socket, rather than a group over both. */
+  /* Three on each socket, rather than a group over both; 3 and 6 divide no latent. */
   p = layout(3, 2, 1);
+  p.shard_latent = FALSE;
   assert_devices(&node, k3, &p, "0 1 2 4 5 6", NULL);
   /* The tightest island first: with two devices of socket 0 gone, a pair takes the other two. */
   node.taken[0] = node.taken[2] = TRUE;
@@ -189,6 +190,7 @@ test_b300(void) {
   p = layout(4, 1, 1);
   assert_devices(&node, k3, &p, "4 5 6 7", NULL);
   p = layout(6, 1, 1);
+  p.shard_latent = FALSE;
   assert_devices(&node, k3, &p, "1 3 4 5 6 7", NULL);
   g_autoptr(GError) error = NULL;
   guint16 devices[OCT_NODE_DEVICES_MAX];
@@ -231,7 +233,8 @@ test_refusals(void) {
       {5, 1, 1, 1, FALSE, "kimi-k3", "does not divide the 96 attention heads"},
       {1, 16, 1, 1, FALSE, "smollm2-135m", "16 devices are needed"},
       {8, 1, 1, 1, FALSE, "smollm2-135m", "does not divide the 9 attention heads"},
-      {6, 1, 1, 1, TRUE, "kimi-k3", "does not divide the 896 experts"},
+      {6, 1, 1, 1, FALSE, "kimi-k3", "does not divide the latent of 3584"},
+      {1, 1, 3, 1, TRUE, "kimi-k3", "does not divide the 896 experts"},
       {1, 1, 1, 1, TRUE, "llama-3.1-8b", "has no experts"},
       {8, 1, 1, 3, FALSE, "kimi-k3", "decode context parallel size 3"},
       {16, 1, 1, 1, FALSE, "kimi-k3", "16 devices are needed; the node has 8"},
