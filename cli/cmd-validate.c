@@ -203,7 +203,7 @@ read_options(options *o, GError **error) {
     return oct_cli_bad_option(
         error, "errors", o->errors,
         "takes whole parts: without --quick, --only, --rows, --seen, --infer, "
-        "--fit and --steps");
+        "--fit, --steps and --served");
   for (gsize i = 0; i < G_N_ELEMENTS(pairs); i++)
     if (pairs[i].value != NULL && !pairs[i].is_used)
       return oct_cli_bad_option(error, pairs[i].flag, pairs[i].value, pairs[i].of);

@@ -35,27 +35,31 @@ total_weights(const oct_audit_group *g) {
   return (double)oct_weights_total(&w).bytes;
 }
 
+/* What a rank of a stage holds. */
+typedef void (*weights_fn)(const oct_model_spec *spec, const oct_parallel *parallel, guint32 stage,
+                           oct_weights *out);
+
+/* Of the fullest rank. */
 static double
-rank_weights(const oct_audit_group *g) {
+most_weights(const oct_audit_group *g, weights_fn weights_of) {
   double most = 0;
   for (guint32 s = 0; s < g->parallel.pipeline; s++) {
     oct_weights w;
-    oct_model_rank_weights(g->spec, &g->parallel, s, &w);
+    weights_of(g->spec, &g->parallel, s, &w);
     most = MAX(most, (double)oct_weights_total(&w).bytes);
   }
   return most;
 }
 
+static double
+rank_weights(const oct_audit_group *g) {
+  return most_weights(g, oct_model_rank_weights);
+}
+
 /* No software has less on its fullest rank. */
 static double
 even_weights(const oct_audit_group *g) {
-  double most = 0;
-  for (guint32 s = 0; s < g->parallel.pipeline; s++) {
-    oct_weights w;
-    oct_cost_even_weights(g->spec, &g->parallel, s, &w);
-    most = MAX(most, (double)oct_weights_total(&w).bytes);
-  }
-  return most;
+  return most_weights(g, oct_cost_even_weights);
 }
 
 static void

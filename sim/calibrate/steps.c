@@ -9,10 +9,9 @@
 #define MIXED_SHARE  4    /* at most one token of so many is a decode, in a mixed step */
 #define MIXED_DECODE 64
 #define SHORT_SHARE  8 /* contexts over short ones */
-#define REST_TOKENS                                                                                \
-  2048         /* prompts up to that are served between decodes, more stand in a queue             \
-                */
-#define REST 4 /* of decodes */
+/* Prompts up to that are served between decodes, more stand in a queue. */
+#define REST_TOKENS 2048
+#define REST        4 /* steps of decodes */
 
 typedef struct run {
   const oct_steps_options *options;

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "sim/replay/report.h"
 #include "sim/validate/report.h"
 #include "sim/validate/validate.h"
 
@@ -28,19 +29,10 @@ static const figure figures[] = {
     {"- high of 95 %", "verdict.backlog_tokens_per_s_high", 1, 0},
 };
 
-/* NaN: the report has no such number. */
-static double
-number_at(const json_t *report, const char *path) {
-  g_auto(GStrv) keys = g_strsplit(path, ".", -1);
-  for (guint i = 0; keys[i] != NULL; i++)
-    report = json_object_get(report, keys[i]);
-  return json_is_number(report) ? json_number_value(report) : NAN;
-}
-
 static gboolean
 check(const json_t *report, double requests, const char *which, GError **error) {
-  const double n = number_at(report, "requests.measured");
-  const char *why = !isfinite(n) || !isfinite(number_at(report, "latency_s.ttft.p50"))
+  const double n = oct_report_number(report, "requests.measured");
+  const char *why = !isfinite(n) || !isfinite(oct_report_number(report, "latency_s.ttft.p50"))
                         ? "has no latencies of measured requests"
                     : isfinite(requests) && n != requests ? "measured another number of requests"
                                                           : NULL;
@@ -74,9 +66,9 @@ add_figure(json_t *table, const figure *f, const json_t *predicted, const json_t
            guint *asked, guint *missed) {
   const gsize n = json_array_size(measured);
   g_autofree double *values = g_new(double, n);
-  const double twin = number_at(predicted, f->path) * f->scale;
+  const double twin = oct_report_number(predicted, f->path) * f->scale;
   for (gsize i = 0; i < n; i++)
-    values[i] = number_at(json_array_get(measured, i), f->path) * f->scale;
+    values[i] = oct_report_number(json_array_get(measured, i), f->path) * f->scale;
   for (gsize i = 0; i < n; i++)
     if (!isfinite(values[i]) || !isfinite(twin))
       return;
@@ -101,7 +93,7 @@ json_t *
 oct_validate_served(const json_t *predicted, const json_t *measured, GError **error) {
   static const char *const columns[] = {"figure", "least", "median", "most", "predicted",
                                         "off %",  "aim %", "",       NULL};
-  const double requests = number_at(predicted, "requests.measured");
+  const double requests = oct_report_number(predicted, "requests.measured");
   guint asked = 0, missed = 0;
   if (!check(predicted, NAN, "the prediction", error))
     return NULL;

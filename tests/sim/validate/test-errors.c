@@ -25,11 +25,25 @@ report_of(const char *name, double got) {
   return oct_validate_report(json_pack("[o]", part));
 }
 
+static GKeyFile *
+keys_of(const char *path) {
+  GKeyFile *keys = g_key_file_new();
+  g_assert_true(g_key_file_load_from_file(keys, path, G_KEY_FILE_NONE, NULL));
+  return keys;
+}
+
+/* The file that reports quote. */
+static GKeyFile *
+quoted(void) {
+  g_autofree char *path =
+      g_build_filename(oct_profile_dirs()[0], OCT_PROFILE_FITS, OCT_ERRORS_FILE, NULL);
+  return keys_of(path);
+}
+
 static double
 figure(const char *path, const char *group, const char *key) {
-  g_autoptr(GKeyFile) keys = g_key_file_new();
+  g_autoptr(GKeyFile) keys = keys_of(path);
   g_autoptr(GError) error = NULL;
-  g_assert_true(g_key_file_load_from_file(keys, path, G_KEY_FILE_NONE, &error));
   double value = g_key_file_get_double(keys, group, key, &error);
   return error == NULL ? value : NAN;
 }
@@ -68,11 +82,8 @@ a_figure_that_is_not_there_is_none(void) {
 /* Whole runs take minutes: whether the file is of these constants is told by their digest. */
 static void
 whole_runs_are_of_these_presets(void) {
-  g_autoptr(GKeyFile) keys = g_key_file_new();
+  g_autoptr(GKeyFile) keys = quoted();
   g_autoptr(GError) error = NULL;
-  g_autofree char *path =
-      g_build_filename(oct_profile_dirs()[0], OCT_PROFILE_FITS, OCT_ERRORS_FILE, NULL);
-  g_assert_true(g_key_file_load_from_file(keys, path, G_KEY_FILE_NONE, &error));
   g_autofree char *told = g_key_file_get_string(keys, "silicon", OCT_ERRORS_PRESETS, &error);
   g_autofree char *now = oct_errors_presets_sha256();
   g_assert_no_error(error);
@@ -107,12 +118,9 @@ static void
 the_page_on_simulation_has_the_file(void) {
   static const char *const parts[] = {"operators", "silicon", "trace-record"};
   g_autofree char *text = text_of("doc/simulation.md");
-  g_autofree char *path =
-      g_build_filename(oct_profile_dirs()[0], OCT_PROFILE_FITS, OCT_ERRORS_FILE, NULL);
-  g_autoptr(GKeyFile) keys = g_key_file_new();
+  g_autoptr(GKeyFile) keys = quoted();
   g_autoptr(GError) error = NULL;
   guint n = 0;
-  g_assert_true(g_key_file_load_from_file(keys, path, G_KEY_FILE_NONE, &error));
   for (gsize p = 0; p < G_N_ELEMENTS(parts); p++) {
     g_auto(GStrv) names = g_key_file_get_keys(keys, parts[p], NULL, &error);
     g_assert_no_error(error);
@@ -131,19 +139,22 @@ the_page_on_simulation_has_the_file(void) {
 static void
 the_readme_has_the_file(void) {
   g_autofree char *text = text_of("README.md");
+  static const char *const hows[] = {"table", "transfer"};
+  static const char *const operators[] = {"GEMM BF16", "GEMM FP8", "decode attention",
+                                          "all-reduce above 1 MiB"};
+  double of[G_N_ELEMENTS(hows)][G_N_ELEMENTS(operators)];
+  for (gsize h = 0; h < G_N_ELEMENTS(hows); h++)
+    for (gsize o = 0; o < G_N_ELEMENTS(operators); o++) {
+      g_autofree char *name = g_strdup_printf("%s, %s, mean", hows[h], operators[o]);
+      of[h][o] = oct_errors_get("operators", name);
+    }
   g_autofree char *table = g_strdup_printf(
       "a machine whose kernels were measured: products in BF16 %.1f %%, in FP8 %.1f %%, decode "
       "attention %.1f %%, all-reduce above 1 MiB %.1f %%",
-      oct_errors_get("operators", "table, GEMM BF16, mean"),
-      oct_errors_get("operators", "table, GEMM FP8, mean"),
-      oct_errors_get("operators", "table, decode attention, mean"),
-      oct_errors_get("operators", "table, all-reduce above 1 MiB, mean"));
+      of[0][0], of[0][1], of[0][2], of[0][3]);
   g_autofree char *transfer =
-      g_strdup_printf("of one that nobody measured: %.1f, %.1f, %.1f and %.1f %%",
-                      oct_errors_get("operators", "transfer, GEMM BF16, mean"),
-                      oct_errors_get("operators", "transfer, GEMM FP8, mean"),
-                      oct_errors_get("operators", "transfer, decode attention, mean"),
-                      oct_errors_get("operators", "transfer, all-reduce above 1 MiB, mean"));
+      g_strdup_printf("of one that nobody measured: %.1f, %.1f, %.1f and %.1f %%", of[1][0],
+                      of[1][1], of[1][2], of[1][3]);
   g_autofree char *runs =
       g_strdup_printf("published runs %.1f %% in the median",
                       oct_errors_get("silicon", "TPOT on systems not fitted, median"));
