@@ -245,7 +245,8 @@ read_variants(options *o, GError **error) {
     oct_plan_variant *v = &o->variants[i];
     g_autoptr(GString) label = g_string_new(NULL);
     oct_setup_options_default(&v->options);
-    if (!oct_engine_flags_apply(o->flags, i, &v->options, label, error))
+    /* A plan's texts have the node in front of each layout. */
+    if (!oct_engine_flags_apply(o->flags, i, &v->options, label, "node", error))
       return FALSE;
     v->survive_loss = o->survive_loss;
     v->label = o->labels[i] = g_string_free(g_steal_pointer(&label), FALSE);

@@ -297,7 +297,7 @@ add_variant(plan *p, const options *o, oct_engine_flags *flags, guint number, co
   *v = (variant){.flags = oct_engine_flags_copy(flags, NULL)};
   p->n++;
   if (!fill_config(o, &v->config, error) ||
-      !oct_engine_flags_apply(v->flags, number, &v->config.setup, text, error))
+      !oct_engine_flags_apply(v->flags, number, &v->config.setup, text, NULL, error))
     return FALSE;
   /* A seed that is given draws another trace too; else the generator's own stands. */
   oct_setup_options standard;

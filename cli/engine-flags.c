@@ -544,7 +544,7 @@ check_rivals(const oct_engine_flags *flags, GError **error) {
 
 gboolean
 oct_engine_flags_apply(const oct_engine_flags *flags, guint variant, oct_setup_options *options,
-                       GString *label, GError **error) {
+                       GString *label, const char *unlabelled, GError **error) {
   if (!check_rivals(flags, error))
     return FALSE;
   for (gsize i = 0; i < N_FLAGS; i++) {
@@ -555,7 +555,7 @@ oct_engine_flags_apply(const oct_engine_flags *flags, guint variant, oct_setup_o
       guint n = MAX(1, g_strv_length(choices));
       value = choices[0] != NULL ? choices[variant % n] : "";
       variant /= n;
-      if (label != NULL && n > 1)
+      if (label != NULL && n > 1 && g_strcmp0(f->name, unlabelled) != 0)
         g_string_append_printf(label, "%s%s %s", label->len > 0 ? ", " : "", f->name, value);
     } else if (!flags->given[i]) {
       continue;

@@ -37,10 +37,10 @@ guint oct_engine_flags_entries(oct_engine_flags *flags, GOptionEntry *entries);
 guint oct_engine_flags_variants(const oct_engine_flags *flags, GError **error);
 /* Writes variant `variant` over *options, which oct_setup_options_default() has filled and whose
  * strings are then borrowed from `flags`. `label` (may be NULL) gets "policy stage-aware, …": the
- * flags that have several values. `warnings` (may be NULL) gets owned texts. FALSE with *error:
- * flag, value, limit. */
+ * flags that have several values, but for the one named `unlabelled` (may be NULL), which is said
+ * elsewhere. FALSE with *error: flag, value, limit. */
 gboolean oct_engine_flags_apply(const oct_engine_flags *flags, guint variant,
-                                oct_setup_options *options, GString *label,
+                                oct_setup_options *options, GString *label, const char *unlabelled,
                                 GError **error) G_GNUC_WARN_UNUSED_RESULT;
 
 /* --model, given as an argument. FALSE when the flag was given too. */

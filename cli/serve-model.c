@@ -586,7 +586,7 @@ read_flags(maker *m, GError **error) {
     return FALSE;
   if (n > 1)
     return refuse(error, "a list of values has no meaning here: one configuration is served");
-  if (!oct_engine_flags_apply(m->options->flags, 0, &m->setup, NULL, error))
+  if (!oct_engine_flags_apply(m->options->flags, 0, &m->setup, NULL, NULL, error))
     return FALSE;
   m->model->seeded = m->setup.seed != G_MAXUINT64;
   if (!m->model->seeded)

@@ -57,6 +57,12 @@ if "$octet" --version | grep -q 'SimGrid: [0-9]'; then
   is "$status" 0 "a plan with one GPU lost is made"
   has "$out" "TP1 PP5 x1: whole it serves" "what serves less whole than after a loss is told of"
   has "$out" "No layout serves this" "... and is not recommended"
+  run "$octet" plan --input 100 --output 20 --model llama-3.1-8b --node h100-hgx8,h200-hgx8 -tp 1 \
+    --max-gpus 1 --slo ttft_p99=2s --coarse-requests 50 --duration 2s --seeds 1 \
+    --json "$work/nodes.json"
+  is "$status" 0 "a plan of two nodes is made"
+  has "$out" "h100-hgx8: TP1 x1" "... with the node in front of each layout"
+  is "$(grep -c 'x1, node' "$work/nodes.json")" 0 "... and once"
 else
   skip "a layout that serves less whole than after a loss" "SimGrid is not built in"
 fi
