@@ -6,6 +6,7 @@
 #include "backends/cpu/direct.h"
 #include "backends/cpu/threads.h"
 #include "cli/cli.h"
+#include "engine/base/file.h"
 #include "engine/model/quantise/convert.h"
 #include "engine/text/tokenizer.h"
 
@@ -46,8 +47,12 @@ read_text(const char *tokenizer_path, const char *path, GError **error) {
   g_autoptr(oct_tokenizer) tokenizer = oct_tokenizer_open(tokenizer_path, error);
   g_autofree char *text = NULL;
   gsize size;
-  if (tokenizer == NULL || !g_file_get_contents(path, &text, &size, error))
+  if (tokenizer == NULL)
     return NULL;
+  if (!oct_file_read(path, OCT_TEXT_BYTES_MAX, &text, &size, error)) {
+    g_prefix_error(error, "%s: ", path);
+    return NULL;
+  }
   GArray *ids = g_array_new(FALSE, FALSE, sizeof(guint32));
   if (oct_tokenizer_encode(tokenizer, text, size, ids, error))
     return ids;

@@ -11,6 +11,7 @@
 #include "backends/cpu/direct.h"
 #include "backends/cpu/threads.h"
 #include "cli/cli.h"
+#include "engine/base/file.h"
 #include "engine/model/quantise/divergence.h"
 #include "engine/text/tokenizer.h"
 
@@ -86,8 +87,13 @@ read_text(evaluation *e, const char *tokenizer_path, GError **error) {
   g_autoptr(oct_tokenizer) tokenizer = oct_tokenizer_open(tokenizer_path, error);
   g_autofree char *text = NULL;
   gsize size;
-  if (tokenizer == NULL || !g_file_get_contents(e->o->text, &text, &size, error) ||
-      !oct_tokenizer_encode(tokenizer, text, size, e->ids, error))
+  if (tokenizer == NULL)
+    return FALSE;
+  if (!oct_file_read(e->o->text, OCT_TEXT_BYTES_MAX, &text, &size, error)) {
+    g_prefix_error(error, "%s: ", e->o->text);
+    return FALSE;
+  }
+  if (!oct_tokenizer_encode(tokenizer, text, size, e->ids, error))
     return FALSE;
   const guint32 *before = oct_tokenizer_before(tokenizer, &e->n_before);
   if (e->n_before + 2 > (guint)e->o->context)

@@ -8,7 +8,9 @@
 #include "backends/record/record.h"
 #include "backends/registry.h"
 #include "cli/hf-cache.h"
+#include "engine/base/file.h"
 #include "engine/model/expert-counts.h"
+#include "engine/text/jinja.h"
 #include "engine/text/tokenizer-bytes.h"
 #include "sim/replay/metrics.h"
 
@@ -492,8 +494,10 @@ make_renderer(maker *m, GError **error) {
     return TRUE;
   }
   if (asked != NULL && g_file_test(asked, G_FILE_TEST_EXISTS) &&
-      !g_file_get_contents(asked, &text, NULL, error))
+      !oct_file_read(asked, OCT_TEMPLATE_BYTES_MAX, &text, NULL, error)) {
+    g_prefix_error(error, "chat-template %s: ", asked);
     return FALSE;
+  }
   model->renderer = oct_chat_renderer_new(model->tokenizer, text != NULL ? text : asked, &why);
   if (model->renderer == NULL && asked != NULL) {
     g_propagate_prefixed_error(error, g_steal_pointer(&why), "chat-template %s: ", asked);

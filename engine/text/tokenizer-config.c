@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/base/assert.h"
+#include "engine/base/file.h"
 #include "engine/text/error.h"
 
 static json_t *
@@ -135,21 +136,10 @@ read_file(const char *folder, const char *name, char **content, gsize *size, GEr
   *content = NULL;
   if (!g_file_test(path, G_FILE_TEST_EXISTS))
     return TRUE;
-  g_autoptr(GMappedFile) map = g_mapped_file_new(path, FALSE, error);
-  if (map == NULL)
-    return FALSE;
-  *size = g_mapped_file_get_length(map);
-  if (*size > OCT_TOKENIZER_FILE_MAX) {
-    g_set_error(error, OCT_TEXT_ERROR, OCT_TEXT_ERROR_LIMIT,
-                "%s has %" G_GSIZE_FORMAT " bytes: at most %u", path, *size,
-                OCT_TOKENIZER_FILE_MAX);
-    return FALSE;
-  }
-  *content = g_malloc(*size + 1);
-  if (*size > 0)
-    memcpy(*content, g_mapped_file_get_contents(map), *size);
-  (*content)[*size] = 0;
-  return TRUE;
+  if (oct_file_read(path, OCT_TOKENIZER_FILE_MAX, content, size, error))
+    return TRUE;
+  g_prefix_error(error, "%s: ", path);
+  return FALSE;
 }
 
 static gboolean

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "engine/base/file.h"
 #include "sim/validate/validate.h"
 
 G_DEFINE_QUARK(oct - validate - error - quark, oct_validate_error)
@@ -75,12 +76,10 @@ oct_measured_read(const char *folder, const char *name, const char *const *colum
                   oct_measured_fn fn, gpointer user, GError **error) {
   g_autofree char *path = g_build_filename(folder, name, NULL);
   g_autofree char *text = NULL;
-  gsize size;
-  if (!g_file_get_contents(path, &text, &size, error))
-    return FALSE;
-  if (size > OCT_MEASURED_FILE_MAX) {
-    g_set_error(error, OCT_VALIDATE_ERROR, OCT_VALIDATE_ERROR_DATA,
-                "%s: %" G_GSIZE_FORMAT " bytes, at most %d", path, size, OCT_MEASURED_FILE_MAX);
+  g_autoptr(GError) reason = NULL;
+  if (!oct_file_read(path, OCT_MEASURED_FILE_MAX, &text, NULL, &reason)) {
+    g_set_error(error, OCT_VALIDATE_ERROR, OCT_VALIDATE_ERROR_DATA, "%s: %s", path,
+                reason->message);
     return FALSE;
   }
   guint at[OCT_MEASURED_COLUMNS_MAX], n_cells, number = 1;

@@ -61,6 +61,9 @@ has "$out" "KL divergence" "without --json there is a table"
 
 run "$octet" eval "$golden/llama"
 is "$status" 2 "a text is needed"
+run "$octet" eval "$golden/llama" --text /dev/zero --tokenizer "$work/bytes.json"
+is "$status" 1 "a text that has no end is refused"
+has "$err" "/dev/zero: more bytes than the limit" "... naming the limit"
 run "$octet" eval "$golden/llama" --text "$work/text" --context 1
 has "$err" "--context 1: allowed are 2 to 1048576" "a context is refused by name"
 run "$octet" eval "$golden/llama" --text "$work/text" --context 10 --stride 11

@@ -8,6 +8,10 @@ has "$err" "--data DIR" "... and says what is missing"
 run "$octet" validate --operators --data "$work"
 is "$status" 1 "a folder without recordings is refused"
 has "$err" "aic_gemm_vllm0.24.0.csv" "... naming the file"
+mkdir "$work/endless" && ln -s /dev/zero "$work/endless/aic_gemm_vllm0.24.0.csv"
+run "$octet" validate --operators --data "$work/endless"
+is "$status" 1 "a recording that has no end is refused"
+has "$err" "aic_gemm_vllm0.24.0.csv: more bytes than the limit" "... naming the file and the limit"
 run "$octet" validate --jobs 0
 is "$status" 2 "no jobs is wrong usage"
 for flag in "--model x" "--node x" "--skip-steps 5" "--only x" "--rows 3" --infer --seen; do

@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "engine/base/assert.h"
+#include "engine/base/file.h"
+#include "engine/model/fields.h"
 #include "engine/model/quantise/internal.h"
 
 /* --- config.json ---------------------------------------------------------------------------------
@@ -42,8 +44,10 @@ config_of_file(const oct_model_files *source, GError **error) {
   g_autofree char *path = g_build_filename(folder, "config.json", NULL);
   g_autofree char *text = NULL;
   gsize size;
-  if (!g_file_get_contents(path, &text, &size, error))
+  if (!oct_file_read(path, OCT_FIELDS_BYTES_MAX, &text, &size, error)) {
+    g_prefix_error(error, "%s: ", path);
     return NULL;
+  }
   json_error_t where;
   json_t *config = json_loadb(text, size, 0, &where);
   if (json_is_object(config))
