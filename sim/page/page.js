@@ -502,6 +502,9 @@
       if (f.after_loss)
         table(card(grid(), "One GPU lost", "The rates of this plan are those of what goes on after the loss of one GPU; whole: coarse.", true), [["layout"], ["what goes on"], ["/s after the loss", "n"], ["/s whole", "n"]], finals.map((x) => [planName(x, many), x.after_loss, count(x.rate), count(x.healthy_rate)]));
       if (plan.demand) demand(plan.demand);
+      const g = grid();
+      texts(g, "Error of these figures", "What predictions of this kind were off by, where they could be compared.", w.cost_error_from ? [w.cost_error_from] : []);
+      texts(g, "Assumptions", "Of the first final's runs.", plan.assumptions);
     }
     section("Pareto front");
     front(plan, many);

@@ -117,7 +117,9 @@ final_json(const oct_plan_race *race, const oct_plan_final *f) {
   double sums[G_N_ELEMENTS(means)] = {0};
   for (guint k = 0; k < f->rate.n; k++) {
     const json_t *search = f->searches[k], *at = json_object_get(search, "at");
-    json_array_append_new(seeds, json_deep_copy(search));
+    json_t *copy = json_deep_copy(search);
+    json_object_del(json_object_get(copy, "at"), "assumptions");
+    json_array_append_new(seeds, copy);
     least = MIN(least, json_integer_value(json_object_get(at, "measured")));
     short_warmup |= json_is_true(json_object_get(at, "warmup_short"));
     for (gsize i = 0; i < G_N_ELEMENTS(means); i++)
@@ -253,6 +255,12 @@ demand_json(const oct_plan_race *race, const oct_plan_final *finals, guint n) {
   return out;
 }
 
+/* Those of the first final's first stream; the others differ in the number of requests. */
+static json_t *
+assumptions_json(const oct_plan_final *finals, guint n) {
+  return n > 0 ? copy_of(json_object_get(finals[0].searches[0], "at"), "assumptions") : json_null();
+}
+
 json_t *
 oct_plan_json(const oct_plan_race *race, const oct_plan_final *finals, guint n_finals,
               const oct_plan_whatifs *whatifs) {
@@ -274,10 +282,10 @@ oct_plan_json(const oct_plan_race *race, const oct_plan_final *finals, guint n_f
   json_t *demand = race->demand.rate > 0 && oct_plan_asks_more(&race->options->asked)
                        ? demand_json(race, finals, n_finals)
                        : json_null();
-  return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "schema",
+  return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "schema",
                    OCT_PLAN_SCHEMA, "octet", PACKAGE_VERSION, "question", question_json(race),
                    "demand", demand, "method", method_json(race), "finals", list, "what_if",
-                   whatifs_json(race, finals, n_finals, whatifs), "pareto", front_json(race),
-                   "serve", oct_json_text(command), "serve_needs", oct_json_text(needs), "layouts",
-                   layouts);
+                   whatifs_json(race, finals, n_finals, whatifs), "assumptions",
+                   assumptions_json(finals, n_finals), "pareto", front_json(race), "serve",
+                   oct_json_text(command), "serve_needs", oct_json_text(needs), "layouts", layouts);
 }

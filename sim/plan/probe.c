@@ -90,6 +90,11 @@ answer(const oct_plan_probe *probe, const oct_replay_config *config, const oct_r
   set_latency(out, "ttft_p99_s", m->latency[OCT_LATENCY_TTFT], 99);
   set_latency(out, "tpot_p50_s", m->latency[OCT_LATENCY_TPOT], 50);
   set_latency(out, "tpot_p99_s", m->latency[OCT_LATENCY_TPOT], 99);
+  if (probe->strict) {
+    json_t *assumptions = json_array();
+    oct_replay_assumptions(config, r, assumptions);
+    json_object_set_new(out, "assumptions", assumptions);
+  }
   json_object_set_new(
       out, "warmup_short",
       json_boolean(5 * m->residence_mean_s > (double)(m->from_ns > 0 ? m->from_ns : 0) / 1e9));

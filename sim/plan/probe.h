@@ -37,7 +37,8 @@ typedef struct oct_plan_probe {
  * "measured" of those that were simulated. {"rate", "seconds", "served", "undecided",
  * "verdict", "cut_short", "slo_met", "measured", "requests_per_s", "output_tokens_per_s",
  * "input_tokens_per_s", "ttft_p99_s", "ttft_p50_s", "tpot_p99_s", "tpot_p50_s", "unserved_share",
- * "prefix_hit_share", "warmup_short", "simulated" replicas}; owned. NULL with *error. */
+ * "prefix_hit_share", "warmup_short", "simulated" replicas}, of a strict one also "assumptions"
+ * (replay.h); owned. NULL with *error. */
 json_t *oct_plan_probe_run(const oct_plan_probe *probe, double rate, double stretch,
                            GError **error) G_GNUC_WARN_UNUSED_RESULT;
 

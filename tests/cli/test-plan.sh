@@ -63,6 +63,7 @@ if "$octet" --version | grep -q 'SimGrid: [0-9]'; then
   is "$status" 0 "a plan of two nodes is made"
   has "$out" "h100-hgx8: TP1 x1" "... with the node in front of each layout"
   is "$(grep -c 'x1, node' "$work/nodes.json")" 0 "... and once"
+  has "$(cat "$work/nodes.json")" "prefix hits: not modelled" "... and says what was assumed"
 else
   skip "a layout that serves less whole than after a loss" "SimGrid is not built in"
 fi

@@ -87,6 +87,8 @@ run "$octet" plan --input 1 --output 1 --exact-lengths --no-async-scheduling --d
 is "$status" 0 "a page of a plan is written"
 drawn plan "pareto-ttft what-if"
 has "$(cat "$work/dom")" "On the front" "a table names the points of the front"
+has "$(cat "$work/dom")" "Error of these figures" "its error is stated"
+has "$(cat "$work/dom")" "the scheduler is told the true output length" "its assumptions are listed"
 
 if [ "$simgrid" ]; then
   for node in b300-hgx8 pairs-4rc; do
