@@ -8,6 +8,7 @@
 
 #include "backends/cuda/glue.h"
 #include "backends/cuda/rank.h"
+#include "backends/cuda/threads.h"
 #include "engine/model/files/model.h"
 
 typedef struct oct_cuda_ffn {
@@ -149,9 +150,7 @@ gboolean oct_cuda_upload_make_codes(oct_cuda_upload *upload,
                                     const oct_glue_dummy_codes *call) G_GNUC_WARN_UNUSED_RESULT;
 /* Notes why weights cannot be taken. */
 void oct_cuda_upload_refuse(oct_cuda_upload *upload, const char *message);
-/* fill(user, first, n) over the whole of n rows, `bytes` in all, by several threads: one that waits
- * for the disk, or for pages to be mapped, does not hold the others up. */
-typedef void (*oct_cuda_fill)(gpointer user, guint64 first, guint64 n);
+/* fill() over the whole of n rows, `bytes` in all, by as many threads as these are worth. */
 void oct_cuda_upload_fill(oct_cuda_fill fill, gpointer user, guint64 n, gsize bytes);
 /* Waits for all of it. */
 gboolean oct_cuda_upload_finish(oct_cuda_upload *upload);

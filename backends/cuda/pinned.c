@@ -3,40 +3,23 @@
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>
 
-#define PAGE        4096u
-#define LARGE_PAGE  ((gsize)2 << 20)
-#define THREADS_MAX 16
+#include "backends/cuda/threads.h"
 
-typedef struct run {
+#define PAGE       4096u
+#define LARGE_PAGE ((gsize)2 << 20)
+
+typedef struct block_of_pages {
   volatile guint8 *at;
   gsize bytes;
-} run;
+} block_of_pages;
 
-/* A thread has the affinity and the memory policy of the one that made it. */
-static gpointer
-touch(gpointer data) {
-  const run *r = data;
-  for (gsize i = 0; i < r->bytes; i += PAGE)
-    r->at[i] = 0;
-  return NULL;
-}
-
+/* Large pages [first, first + n), the last of which may be less than one. */
 static void
-touch_all(guint8 *block, gsize bytes) {
-  run runs[THREADS_MAX];
-  GThread *threads[THREADS_MAX];
-  guint n = MIN(g_get_num_processors(), THREADS_MAX);
-  gsize each = (bytes / n + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
-  for (guint i = 0; i < n; i++) {
-    gsize first = MIN(i * each, bytes);
-    runs[i] = (run){block + first, MIN(each, bytes - first)};
-    threads[i] = i + 1 < n ? g_thread_try_new("pages", touch, &runs[i], NULL) : NULL;
-    if (threads[i] == NULL)
-      (void)touch(&runs[i]);
-  }
-  for (guint i = 0; i < n; i++)
-    if (threads[i] != NULL)
-      (void)g_thread_join(threads[i]);
+touch(gpointer data, guint64 first, guint64 n) {
+  const block_of_pages *b = data;
+  gsize end = MIN((first + n) * LARGE_PAGE, b->bytes);
+  for (gsize i = first * LARGE_PAGE; i < end; i += PAGE)
+    b->at[i] = 0;
 }
 
 static gboolean
@@ -56,7 +39,8 @@ oct_pinned_new(gsize bytes) {
   if (block == MAP_FAILED)
     return NULL;
   (void)madvise(block, bytes, MADV_HUGEPAGE);
-  touch_all(block, bytes);
+  block_of_pages pages = {block, bytes};
+  oct_cuda_share_out(touch, &pages, (bytes + LARGE_PAGE - 1) / LARGE_PAGE, OCT_CUDA_FILL_THREADS);
   if (cudaHostRegister(block, bytes, cudaHostRegisterPortable) == cudaSuccess)
     return block;
   (void)cudaGetLastError();

@@ -40,40 +40,14 @@ oct_cuda_upload_free(oct_cuda_upload *u) {
   g_free(u);
 }
 
-/* ---------------------------------------------------------------- threads */
+/* ---------------------------------------------------------------- rows */
 
 #define THREADS_MAX 8
 #define PART_BYTES  ((gsize)1 << 20) /* what is worth a thread */
 
-typedef struct part {
-  oct_cuda_fill fill;
-  gpointer user;
-  guint64 first, n;
-} part;
-
-static gpointer
-fill_part(gpointer data) {
-  const part *p = data;
-  p->fill(p->user, p->first, p->n);
-  return NULL;
-}
-
 void
 oct_cuda_upload_fill(oct_cuda_fill fill, gpointer user, guint64 n, gsize bytes) {
-  part parts[THREADS_MAX];
-  GThread *threads[THREADS_MAX];
-  guint64 most = MIN(MIN(bytes / PART_BYTES, n), MIN(g_get_num_processors(), THREADS_MAX));
-  guint n_parts = (guint)MAX(most, 1);
-  for (guint i = 0; i < n_parts; i++) {
-    guint64 first = n * i / n_parts, end = n * (i + 1) / n_parts;
-    parts[i] = (part){fill, user, first, end - first};
-    threads[i] = i + 1 < n_parts ? g_thread_try_new("weights", fill_part, &parts[i], NULL) : NULL;
-    if (threads[i] == NULL)
-      (void)fill_part(&parts[i]);
-  }
-  for (guint i = 0; i < n_parts; i++)
-    if (threads[i] != NULL)
-      (void)g_thread_join(threads[i]);
+  oct_cuda_share_out(fill, user, n, MIN(bytes / PART_BYTES, THREADS_MAX));
 }
 
 static gboolean
