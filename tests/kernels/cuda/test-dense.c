@@ -57,18 +57,22 @@ test_embed(void) {
   }
 }
 
+/* parts > 0: what is added comes in so many of float32, whose sum is rounded nowhere before the
+ * norm. */
 static void
-check_norm(const oct_cuda_queue *queue, oct_cuda_type type, oct_cuda_type residual, guint32 n,
+check_norm(const oct_cuda_queue *queue, oct_cuda_type type, oct_cuda_type residual, guint32 parts,
            guint32 width) {
+  guint32 n = 5, arrays = MAX(parts, 1);
   gsize size = (gsize)n * width;
-  g_autofree float *x = data_normal(size, 1), *r = data_normal(size, 2);
+  g_autofree float *x = data_normal(arrays * size, 1), *r = data_normal(size, 2);
   g_autofree float *weight = data_normal(width, 1), *want = g_new(float, size);
   oct_cuda_norm call = {.type = type,
                         .residual_type = residual,
                         .n = n,
                         .width = width,
-                        .x = device_put(type, x, size),
-                        .x_stride = width,
+                        .x = device_put(parts > 0 ? OCT_CUDA_F32 : type, x, arrays * size),
+                        .x_stride = parts > 0 ? 0 : width,
+                        .parts = parts,
                         .residual = device_put(residual, r, size),
                         .residual_stride = width,
                         .weight = device_put(type, weight, width),
@@ -76,11 +80,13 @@ check_norm(const oct_cuda_queue *queue, oct_cuda_type type, oct_cuda_type residu
                         .out = device_room_of(type, size),
                         .out_stride = width};
   device_check(oct_cuda_rms_norm(queue, &call));
+  for (guint32 p = 1; p < parts; p++)
+    oct_ref_add(x, x + p * size, size);
   oct_ref_add(r, x, size);
   oct_ref_rms_norm(r, weight, n, width, width, 1e-5f, want);
   g_autofree float *out = device_get(type, call.out, size);
   g_autofree float *sum = device_get(residual, call.residual, size);
-  device_expect("norm", out, want, size, limit_of(type));
+  device_expect(parts > 0 ? "norm of parts" : "norm", out, want, size, limit_of(type));
   device_expect("residual", sum, r, size, limit_of(residual));
 }
 
@@ -93,37 +99,7 @@ test_norm(void) {
   for (guint w = 0; w < G_N_ELEMENTS(widths); w++)
     for (guint t = 0; t < 2; t++)
       for (guint r = 0; r < 2; r++)
-        check_norm(queue, activations[t], activations[r], 5, widths[w]);
-}
-
-/* What is added comes in parts of float32: their sum is rounded nowhere before the norm. */
-static void
-check_norm_of_parts(const oct_cuda_queue *queue, oct_cuda_type type, guint32 parts, guint32 width) {
-  guint32 n = 5;
-  gsize size = (gsize)n * width;
-  g_autofree float *x = data_normal(parts * size, 1), *r = data_normal(size, 2);
-  g_autofree float *weight = data_normal(width, 1), *want = g_new(float, size);
-  oct_cuda_norm call = {.type = type,
-                        .residual_type = OCT_CUDA_F32,
-                        .n = n,
-                        .width = width,
-                        .x = device_put(OCT_CUDA_F32, x, parts * size),
-                        .parts = parts,
-                        .residual = device_put(OCT_CUDA_F32, r, size),
-                        .residual_stride = width,
-                        .weight = device_put(type, weight, width),
-                        .eps = 1e-5f,
-                        .out = device_room_of(type, size),
-                        .out_stride = width};
-  device_check(oct_cuda_rms_norm(queue, &call));
-  for (guint32 p = 1; p < parts; p++)
-    oct_ref_add(x, x + p * size, size);
-  oct_ref_add(r, x, size);
-  oct_ref_rms_norm(r, weight, n, width, width, 1e-5f, want);
-  g_autofree float *out = device_get(type, call.out, size);
-  g_autofree float *sum = device_get(OCT_CUDA_F32, call.residual, size);
-  device_expect("norm of parts", out, want, size, limit_of(type));
-  device_expect("residual", sum, r, size, limit_of(OCT_CUDA_F32));
+        check_norm(queue, activations[t], activations[r], 0, widths[w]);
 }
 
 static void
@@ -135,7 +111,7 @@ test_norm_of_parts(void) {
   for (guint w = 0; w < G_N_ELEMENTS(widths); w++)
     for (guint t = 0; t < 2; t++)
       for (guint32 parts = 1; parts <= 4; parts++)
-        check_norm_of_parts(queue, activations[t], parts, widths[w]);
+        check_norm(queue, activations[t], OCT_CUDA_F32, parts, widths[w]);
 }
 
 /* Heads of a row, in place, without residual. */
