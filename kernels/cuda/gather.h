@@ -27,11 +27,13 @@ typedef struct oct_cuda_gather_parts {
 } oct_cuda_gather_parts;
 
 /* Over peers' memory, with the buffers, signals and calls of oct_cuda_all_reduce_norm(); FALSE: it
- * does not fit them. */
+ * does not fit them, and oct_cuda_gather_columns() gives OCT_CUDA_UNSUPPORTED. All ranks of `peers`
+ * make the call, with equal sizes. */
 bool oct_cuda_gather_can(const oct_cuda_peers *peers, uint32_t n, uint32_t row_bytes);
 int oct_cuda_gather_columns(const oct_cuda_queue *queue, const oct_cuda_peers *peers,
                             const oct_cuda_gather_parts *call);
-/* From every rank's x as it lies here: sources[n_ranks]; call->x is not read. */
+/* From every rank's x as it lies here: sources[n_ranks], of OCT_CUDA_PEERS_MAX at most; call->x is
+ * not read. */
 int oct_cuda_gather_place(const oct_cuda_queue *queue, const void *const *sources, uint32_t n_ranks,
                           const oct_cuda_gather_parts *call);
 

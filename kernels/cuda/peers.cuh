@@ -78,6 +78,8 @@ await_flag(const oct_cuda_peers &p, const uint32_t *flag, uint32_t value) {
   }
 }
 
+/* A packet: two words, and behind each the number of the call that sent it. 8 bytes of it arrive as
+ * a whole. */
 OCT_DEVICE void
 store_packet(uint4 *to, uint32_t x, uint32_t y, uint32_t number) {
   asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(to), "r"(x), "r"(number),
