@@ -321,14 +321,15 @@ load_as_it_is(const char *name, const char *zoo_dir, GError **error) {
     g_auto(GStrv) names = oct_model_zoo_names(zoo_dir);
     g_autofree char *known = g_strjoinv(", ", names);
     const char *plus = strrchr(name, '+'); /* one that said something was taken off */
+    g_autofree char *about_plus =
+        plus == NULL ? g_strdup("")
+                     : g_strdup_printf(": '%s' is neither +Nlayers, N from 1 to %d, nor a weight "
+                                       "format behind that",
+                                       plus, OCT_MODEL_LAYERS_MAX);
     g_set_error(error, OCT_MODEL_ERROR, OCT_MODEL_ERROR_NOT_FOUND,
                 "model '%s' is neither a config.json or .gguf file, nor a folder with one, nor in "
-                "the zoo (%s)%s%s%s",
-                name, *known != '\0' ? known : "which is empty", plus != NULL ? ": '" : "",
-                plus != NULL ? plus : "",
-                plus != NULL ? "' is neither +Nlayers, N from 1 to " G_STRINGIFY(
-                                   OCT_MODEL_LAYERS_MAX) ", nor a weight format behind that"
-                             : "");
+                "the zoo (%s)%s",
+                name, *known != '\0' ? known : "which is empty", about_plus);
     return NULL;
   }
   gsize size = 0;

@@ -25,9 +25,11 @@ typedef enum oct_split {
  */
 oct_split oct_weight_split(oct_weight_kind kind, const oct_ffn_spec *ffn,
                            const oct_parallel *parallel);
-/* Pieces that the dimension which is split is not cut finer than: heads; 0: elements. */
+/* Pieces that the dimension which is split is not cut finer than: heads; 0: elements. `attention`:
+ * of the weight's layer, NULL likewise. */
 guint64 oct_split_units(oct_split split, const oct_attention_spec *attention);
-/* Rows of `rows` that the busiest rank of the layout has. */
+/* Rows of `rows` that the busiest rank of the layout has, of a kind that is whole or split into
+ * equal parts of rows: no heads, no columns, no experts. */
 guint64 oct_split_rows(oct_weight_kind kind, const oct_ffn_spec *ffn, const oct_parallel *parallel,
                        guint64 rows);
 

@@ -105,6 +105,7 @@ guint64
 oct_split_rows(oct_weight_kind kind, const oct_ffn_spec *ffn, const oct_parallel *p, guint64 rows) {
   oct_split how = oct_weight_split(kind, ffn, p);
   gboolean by_rows = how == OCT_SPLIT_ROWS || how == OCT_SPLIT_VOCABULARY;
+  oct_assert(by_rows || how == OCT_SPLIT_WHOLE);
   return by_rows ? divide_up(rows, p->tensor) : rows;
 }
 

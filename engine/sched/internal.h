@@ -105,7 +105,7 @@ typedef struct oct_seq {
   guint32 forwarded;   /* forward.c: skipped steps its counters know of */
   /* speculate.c */
   guint32 verifying;   /* drafts of its slice in flight: how far that goes is not known */
-  guint32 stale_pages; /* the slot\'s table names so many: those behind n_pages were given back */
+  guint32 stale_pages; /* the slot's table names so many: those behind n_pages were given back */
   guint32 pause_until; /* no drafts before there are so many output tokens */
   guint32 n_proposals, n_useful; /* since the last verdict; those of which any was accepted */
   oct_ngram *ngram;
