@@ -225,7 +225,7 @@ read_rates(const options *o, bench *b, GError **error) {
     g_autoptr(oct_rows) rows = oct_rows_open(&b->rows, error);
     return rows != NULL;
   }
-  if (o->rate != NULL && !oct_cli_parse_positive("rate", o->rate, &b->rows.rate, error))
+  if (o->rate != NULL && !oct_cli_parse_rate("rate", o->rate, &b->rows.rate, error))
     return FALSE;
   if (o->time_scale == NULL)
     return TRUE;

@@ -357,7 +357,7 @@ static gboolean
 parse_stages(const char *text, oct_parallel *parallel) {
   g_auto(GStrv) parts = g_strsplit(text, ",", OCT_PARALLEL_STAGES_MAX + 1);
   guint n = g_strv_length(parts);
-  if (n > OCT_PARALLEL_STAGES_MAX)
+  if (n == 0 || n > OCT_PARALLEL_STAGES_MAX)
     return FALSE;
   for (guint i = 0; i < n; i++) {
     guint64 layers;

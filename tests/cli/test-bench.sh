@@ -24,6 +24,7 @@ refused 2 "max-concurrency \"-1\"" $nobody --max-concurrency=-1
 refused 2 "random-range-ratio \"1\"" $nobody --random-range-ratio 1
 refused 2 "rate" $nobody --rate fast
 refused 2 "rate \"-1\"" $nobody chat-150 --rate=-1
+refused 2 "must be from 0.000001 to 1000000 a second" $nobody chat-150 --rate 1e-300
 refused 2 "has no meaning with a trace" $nobody chat-150 --random-input-len 5
 refused 2 "has no meaning with a trace" $nobody chat-150 --burstiness 0.5
 refused 2 "without --rate" $nobody chat-150 --rate 5 --time-scale 2

@@ -86,6 +86,7 @@ refused 1 "/nonexistent/x.json" list --json /nonexistent/x.json
 refused 2 "tensor-parallel-size 0" show kimi-k3 --tensor-parallel-size 0
 refused 2 "tensor-parallel-size -1" show kimi-k3 --tensor-parallel-size=-1
 refused 2 "99999999999" show kimi-k3 --tensor-parallel-size 99999999999
+refused 2 "pipeline-layers ''" show kimi-k3 --pipeline-layers ""
 refused 2 "pipeline-layers 'a,b'" show kimi-k3 --pipeline-layers a,b
 refused 2 "pipeline-layers" show kimi-k3 --pipeline-layers 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1
 refused 2 "int8" show kimi-k3 --kv-cache-dtype int8
