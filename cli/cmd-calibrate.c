@@ -7,6 +7,7 @@
 #include "backends/registry.h"
 #include "cli/calibrate-gpu.h"
 #include "cli/cli.h"
+#include "cli/report-file.h"
 #include "engine/base/assert.h"
 #include "sim/calibrate/host.h"
 #include "sim/calibrate/steps.h"
@@ -306,7 +307,7 @@ write_profile(const work *w, GError **error) {
 
 static gboolean
 calibrate(work *w, GError **error) {
-  if (!prepare(w, error) || !plan(w, error))
+  if (!oct_report_file_check(w->o->out, error) || !prepare(w, error) || !plan(w, error))
     return FALSE;
   put_host(w);
   put_topology(w);

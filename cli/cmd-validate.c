@@ -148,7 +148,7 @@ is_run(const options *o, const part *p) {
 
 static gboolean
 run_all(options *o, GError **error) {
-  gboolean good = oct_report_file_check(o->json, error);
+  gboolean good = oct_report_file_check(o->json, error) && oct_report_file_check(o->errors, error);
   json_t *list = json_array();
   for (gsize i = 0; i < G_N_ELEMENTS(parts) && good; i++)
     if (is_run(o, &parts[i]))
@@ -169,16 +169,16 @@ read_options(options *o, GError **error) {
   g_autofree char *jobs = g_strdup_printf("%d", o->jobs);
   if (o->jobs < 1 || o->jobs > 64)
     return oct_cli_bad_option(error, "jobs", jobs, "must be a whole number from 1 to 64");
+  if ((o->served != NULL) != (o->measured != NULL))
+    return oct_cli_bad_option(error, o->served != NULL ? "served" : "measured",
+                              o->served != NULL ? o->served : o->measured[0],
+                              "needs the other: --served REPLAY.json --measured BENCH.json …");
   for (gsize i = 0; i < G_N_ELEMENTS(parts); i++)
     if (is_run(o, &parts[i]) && parts[i].needs_data && o->data == NULL)
       return oct_cli_bad_option(error, "data", "", "which folder has the recordings? (--data DIR)");
   if (o->steps != NULL && (o->node == NULL || o->model == NULL))
     return oct_cli_bad_option(error, "steps", o->steps,
                               "needs the --model and the --node that it was logged with");
-  if ((o->served != NULL) != (o->measured != NULL))
-    return oct_cli_bad_option(error, o->served != NULL ? "served" : "measured",
-                              o->served != NULL ? o->served : o->measured[0],
-                              "needs the other: --served REPLAY.json --measured BENCH.json …");
   g_autofree char *skip = g_strdup_printf("%d", o->skip);
   g_autofree char *rows = g_strdup_printf("%d", o->rows);
   if (o->rows < 0)

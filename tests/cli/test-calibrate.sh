@@ -17,6 +17,9 @@ refuses "an argument" "" --out "$work/x.ini" here
 run "$octet" calibrate --out "$work/x.ini" --model no-such-model
 is "$status" 1 "an unknown model fails"
 has "$err" "no-such-model" "and is named"
+run "$octet" calibrate --out "$work/none/x.ini"
+is "$status" 1 "a profile that cannot be written is refused"
+has "$err" "none/x.ini" "before anything is measured"
 if [ -e /dev/nvidiactl ]; then
   skip "a machine without a GPU" "this one has"
 else

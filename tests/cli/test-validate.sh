@@ -22,6 +22,9 @@ done
 run "$octet" validate --served "$work/twin.json"
 is "$status" 2 "a prediction without measurements is wrong usage"
 has "$err" "--measured BENCH.json" "... and says what is missing"
+run "$octet" validate --measured "$work/bench.json"
+is "$status" 2 "measurements without a prediction are wrong usage"
+has "$err" "--served REPLAY.json" "... and says what is missing"
 if "$octet" --version | grep -q 'SimGrid: [0-9]'; then
   # A run against itself is off by nothing.
   "$octet" replay gen:requests=40,input=64,output=8,rate=20,seed=3 --model llama-3.1-8b \
@@ -36,6 +39,10 @@ has "$err" "without --quick" "... and it says so"
 run "$octet" validate --operators --data "$work" --json "$work/none/x.json"
 is "$status" 1 "a report that cannot be written is refused"
 has "$err" "none/x.json" "... before anything runs"
+
+run "$octet" validate --operators --data "$work" --errors "$work/none/errors.ini"
+is "$status" 1 "a file of errors that cannot be written is refused"
+has "$err" "none/errors.ini" "... before anything runs"
 
 recordings="${OCT_SHARED:-$OCT_SRCDIR/../shared}/groundtruth"
 if [ -d "$recordings" ]; then
