@@ -332,8 +332,18 @@ read_unigram(oct_json_reader *r, GError **error) {
   t->rules.fuse_unknown = TRUE;
   double lowest = 0;
   guint32 unknown = OCT_NO_TOKEN;
-  if (json_is_integer(json_object_get(r->model, "unk_id")))
-    token_id(json_object_get(r->model, "unk_id"), &unknown);
+  if (!json_is_array(vocab))
+    return malformed(error, "the vocabulary of a Unigram model is no list");
+  const json_t *unk_id = json_object_get(r->model, "unk_id");
+  if (json_is_integer(unk_id)) {
+    token_id(unk_id, &unknown);
+    if (unknown >= json_array_size(vocab)) {
+      g_autofree char *what =
+          g_strdup_printf("unk_id %" JSON_INTEGER_FORMAT " is not in the vocabulary of %zu tokens",
+                          json_integer_value(unk_id), json_array_size(vocab));
+      return malformed(error, what);
+    }
+  }
   g_autoptr(GByteArray) bytes = g_byte_array_new();
   for (gsize i = 0; i < json_array_size(vocab); i++) {
     const json_t *entry = json_array_get(vocab, i), *text = json_array_get(entry, 0);
@@ -345,7 +355,7 @@ read_unigram(oct_json_reader *r, GError **error) {
       return FALSE;
     lowest = MIN(lowest, score);
   }
-  if (unknown < oct_vocab_n_tokens(t->vocab)) {
+  if (unknown != OCT_NO_TOKEN) {
     oct_vocab_set_kind(t->vocab, unknown, OCT_TOKEN_UNKNOWN);
     t->rules.unknown = unknown;
   }

@@ -226,6 +226,28 @@ refuses_a_text_beyond_the_limit(void) {
   g_assert_cmpuint(ids->len, ==, 0);
 }
 
+static void
+refuses_an_unknown_token_that_is_not_there(void) {
+  static const struct {
+    const char *model, *reason;
+  } cases[] = {
+      {"\"unk_id\":2,\"vocab\":[[\"a\",-1],[\"b\",-2]]",
+       "unk_id 2 is not in the vocabulary of 2 tokens"},
+      {"\"unk_id\":-1,\"vocab\":[[\"a\",-1]]", "unk_id -1 is not in the vocabulary"},
+      {"\"unk_id\":0,\"vocab\":{\"a\":0}", "is no list"},
+  };
+  for (gsize i = 0; i < G_N_ELEMENTS(cases); i++) {
+    g_autofree char *json = g_strdup_printf("{\"added_tokens\":[{\"id\":4,\"content\":\"<s>\"}],"
+                                            "\"model\":{\"type\":\"Unigram\",%s}}",
+                                            cases[i].model);
+    g_autoptr(GError) error = NULL;
+    g_autoptr(oct_tokenizer) t = oct_tokenizer_from_json(json, strlen(json), &error);
+    g_assert_null(t);
+    g_assert_error(error, OCT_TEXT_ERROR, OCT_TEXT_ERROR_FORMAT);
+    g_assert_nonnull(strstr(error->message, cases[i].reason));
+  }
+}
+
 int
 main(int argc, char **argv) {
   static const char *const names[] = {"gpt2",       "gpt2-prefix",    "llama3",     "qwen2",
@@ -254,6 +276,8 @@ main(int argc, char **argv) {
   g_test_add_func("/text/tokenizer/reads-roles-and-templates-from-the-config",
                   reads_roles_and_templates_from_the_config);
   g_test_add_func("/text/tokenizer/text-is-cut-as-kimi-cuts-it", text_is_cut_as_kimi_cuts_it);
+  g_test_add_func("/text/tokenizer/refuses-an-unknown-token-that-is-not-there",
+                  refuses_an_unknown_token_that_is_not_there);
   g_test_add_func("/text/tokenizer/refuses-a-text-beyond-the-limit",
                   refuses_a_text_beyond_the_limit);
   return g_test_run();
