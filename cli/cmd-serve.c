@@ -382,6 +382,7 @@ run(serving *s) {
   const oct_serve_loop loop = {
       .server = s->server,
       .service = s->service,
+      .n_replicas = s->model.setup.options.n_replicas,
       .api = s->api,
       .notify_fd = s->notify_fd,
       .signal_fd = s->signal_fd,

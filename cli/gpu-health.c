@@ -114,6 +114,31 @@ append(GString *line, const char *before, guint32 value, const char *behind) {
     g_string_append_printf(line, "%s%u%s", before, value, behind);
 }
 
+/* "; PCIe PIX to 1, SYS to 2 3": as nvidia-smi topo names the paths to the other GPUs. */
+static void
+append_paths(GString *line, const gpus *all, guint32 from) {
+  static const struct {
+    oct_nvml_path path;
+    const char *name;
+  } paths[] = {{OCT_NVML_PATH_SAME, "board"},   {OCT_NVML_PATH_SWITCH, "PIX"},
+               {OCT_NVML_PATH_SWITCHES, "PXB"}, {OCT_NVML_PATH_BRIDGE, "PHB"},
+               {OCT_NVML_PATH_NODE, "NODE"},    {OCT_NVML_PATH_SYSTEM, "SYS"}};
+  const char *before = "; PCIe ";
+  for (gsize k = 0; k < G_N_ELEMENTS(paths); k++) {
+    gboolean any = FALSE;
+    for (guint32 i = 0; i < all->n; i++) {
+      if (i == from || oct_nvml_path_between(all->identities[from].bus_id,
+                                             all->identities[i].bus_id) != paths[k].path)
+        continue;
+      if (!any)
+        g_string_append_printf(line, "%s%s to", before, paths[k].name);
+      g_string_append_printf(line, " %u", i);
+      any = TRUE;
+    }
+    before = any ? ", " : before;
+  }
+}
+
 void
 oct_gpu_health_tell(void (*say)(void *user, const char *line), void *user) {
   g_autofree gpus *all = read_all();
@@ -132,6 +157,7 @@ oct_gpu_health_tell(void (*say)(void *user, const char *line), void *user) {
     append(line, " of ", h->links, " NVLinks up");
     append(line, ", ECC errors ", h->corrected_errors, " corrected");
     append(line, " and ", h->uncorrected_errors, " not");
+    append_paths(line, all, i);
     say(user, line->str);
     g_string_free(line, TRUE);
   }

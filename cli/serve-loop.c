@@ -17,10 +17,12 @@ typedef enum stage { SERVING, LAME, DRAINING, ABORTING, STOPPING, STOPPED } stag
 typedef struct state {
   const oct_serve_loop *loop;
   stage stage;
-  gint64 since_ns;   /* of the stage */
-  gint64 signal_ns;  /* of the first signal */
-  gboolean ready;    /* was said */
-  gboolean complete; /* nothing was aborted, and no engine died */
+  gint64 since_ns;                        /* of the stage */
+  gint64 signal_ns;                       /* of the first signal */
+  gboolean ready;                         /* was said */
+  gboolean complete;                      /* nothing was aborted, and no engine died */
+  guint64 lost[OCT_SERVICE_REPLICAS_MAX]; /* instances, that were told of */
+  gboolean down[OCT_SERVICE_REPLICAS_MAX];
 } state;
 
 static gint64
@@ -94,10 +96,31 @@ on_signal(state *s) {
   _exit(OCT_EXIT_FAILED);
 }
 
+/* Devices that were lost, and what took their place. */
+static void
+tell_losses(state *s) {
+  for (guint32 i = 0; i < s->loop->n_replicas; i++) {
+    char why[128];
+    oct_engine_stats stats;
+    guint64 lost = oct_service_lost(s->loop->service, i, why, sizeof why);
+    oct_service_get_stats(s->loop->service, i, &stats);
+    if (lost > s->lost[i]) {
+      say(s, "engine %u: lost what it computes with: %s", i, why);
+      s->down[i] = TRUE;
+    }
+    s->lost[i] = lost;
+    if (s->down[i] && stats.state == OCT_ENGINE_SERVING) {
+      say(s, "engine %u: open again; what was under way is computed again", i);
+      s->down[i] = FALSE;
+    }
+  }
+}
+
 /* Health, while serving. */
 static void
 watch(state *s) {
   oct_service_status status;
+  tell_losses(s);
   oct_service_get_status(s->loop->service, &status);
   if (status.health == OCT_HEALTH_DEAD) {
     say(s, "no engine lives: %s", status.reason);

@@ -14,6 +14,7 @@
 typedef struct oct_serve_loop {
   oct_http_server *server;
   oct_service *service;
+  guint32 n_replicas; /* of the service */
   oct_api *api;
   int notify_fd, signal_fd; /* an eventfd; a signalfd of SIGTERM and SIGINT */
   gint64 shutdown_ns, grace_ns;

@@ -20,8 +20,9 @@ typedef struct maker {
   oct_serve_model *model;
   const oct_serve_options *options;
   oct_setup_options setup;
-  char *description; /* of the world, owned; NULL: cpu with plain options */
-  gboolean is_cpu, is_mock, is_simgrid, is_cuda;
+  char *description;                    /* of the world, owned; NULL: cpu with plain options */
+  gboolean is_cpu, is_mock, is_simgrid; /* with plain options */
+  gboolean on_cpu, on_cuda;             /* what computes, whatever is round it */
   oct_serve_told told;
   void *user;
 } maker;
@@ -120,27 +121,81 @@ find_draft(maker *m, GError **error) {
 
 /* --- how it runs ------------------------------------------------------------------------------ */
 
+/* The innermost world of a description is what computes. */
+static const char *
+innermost(const char *text) {
+  const char *at = strrchr(text, '@');
+  return at != NULL ? at + 1 : text;
+}
+
+/* `text` with an option of its innermost world, unless that has the key already. Owned. */
+static char *
+with_option(const char *text, const char *key, const char *value) {
+  const char *inner = innermost(text);
+  g_autofree char *wanted = g_strdup_printf("%s=", key);
+  if (strstr(inner, wanted) != NULL)
+    return g_strdup(text);
+  return g_strdup_printf("%s%c%s%s", text, strchr(inner, ':') != NULL ? ',' : ':', wanted, value);
+}
+
+static gboolean
+is_world(const char *inner, const char *name) {
+  gsize n = strlen(name);
+  return inner != NULL && strncmp(inner, name, n) == 0 && (inner[n] == '\0' || inner[n] == ':');
+}
+
+/* GPUs are used by a process of their own, which may be lost; and which ends with an instance that
+ * is, as what is wrong with a device stays with the process that used it. */
+static gboolean
+choose_process(maker *m, GError **error) {
+  gboolean alone = m->on_cuda && strchr(m->description, '@') == NULL;
+  if (m->options->in_process && !alone)
+    return refuse(error, "in-process: of --backend cuda, which has a process of its own otherwise");
+  if (!alone || m->options->in_process)
+    return TRUE;
+  g_autofree char *text = with_option(m->description, "exit_on_loss", "1");
+  g_free(m->description);
+  m->description = g_strconcat("remote@", text, NULL);
+  return TRUE;
+}
+
+/* The cpu's rows never depend on others, and mock has none. */
+static gboolean
+choose_order(maker *m, const char *inner, GError **error) {
+  if (!m->options->batch_invariant)
+    return TRUE;
+  if (m->is_simgrid || is_world(inner, "simgrid"))
+    return refuse(error, "batch-invariant: simgrid has no prices for sums in a fixed order");
+  if (m->on_cuda && strstr(inner, "fixed_order=0") != NULL)
+    return refuse(error, "batch-invariant: fixed_order=0 of --backend says the opposite");
+  if (m->on_cuda) {
+    char *text = with_option(m->description, "fixed_order", "1");
+    g_free(m->description);
+    m->description = text;
+  }
+  return TRUE;
+}
+
 /* "mock", "simgrid", "cpu", or a description of another world. */
-static void
-choose_backend(maker *m) {
+static gboolean
+choose_backend(maker *m, GError **error) {
   const char *text = m->setup.description;
+  const char *inner = text != NULL ? innermost(text) : NULL;
   m->is_mock = text == NULL && m->setup.backend == OCT_REPLAY_MOCK;
   m->is_simgrid = text == NULL && m->setup.backend == OCT_REPLAY_SIMGRID;
   m->is_cpu = text != NULL && strcmp(text, "cpu") == 0;
   if (!m->is_simgrid)
     m->setup.backend = OCT_REPLAY_MOCK; /* the setup counts pages, not a node's memory */
   m->setup.description = NULL;
-  /* The innermost world is what computes. A mock with options has a real clock unless it says. */
-  const char *inner = text != NULL && strrchr(text, '@') != NULL ? strrchr(text, '@') + 1 : text;
-  gboolean mock = inner != NULL && (strcmp(inner, "mock") == 0 || g_str_has_prefix(inner, "mock:"));
-  m->model->imitates =
-      m->is_mock || m->is_simgrid || mock || (inner != NULL && g_str_has_prefix(inner, "simgrid:"));
-  m->is_cuda = inner != NULL && (strcmp(inner, "cuda") == 0 || g_str_has_prefix(inner, "cuda:"));
-  if (mock && strstr(inner, "clock=") == NULL)
-    m->description =
-        g_strdup_printf("%s%cclock=real", text, strchr(inner, ':') != NULL ? ',' : ':');
+  gboolean mock = is_world(inner, "mock");
+  m->model->imitates = m->is_mock || m->is_simgrid || mock || is_world(inner, "simgrid");
+  m->on_cpu = is_world(inner, "cpu");
+  m->on_cuda = is_world(inner, "cuda");
+  if (mock) /* with options it has a real clock unless it says */
+    m->description = with_option(text, "clock", "real");
   else if (text != NULL && !m->is_cpu)
     m->description = g_strdup(text);
+  return choose_order(m, inner, error) && choose_process(m, error);
 }
 
 /* vLLM's replicas; with expert parallelism, attention replicas of one engine. */
@@ -254,11 +309,11 @@ static gboolean
 make_setup(maker *m, GError **error) {
   oct_serve_model *model = m->model;
   choose_replicas(m);
-  if (m->is_cpu && !count_cpu_pages(m, error))
+  if (m->on_cpu && !count_cpu_pages(m, error))
     return FALSE;
-  if (m->is_cuda && m->setup.node == NULL)
+  if (m->on_cuda && m->setup.node == NULL)
     m->setup.device_bytes = gpu_free_bytes();
-  if (!m->is_cpu && m->options->kv_bytes > 0)
+  if (!m->on_cpu && m->options->kv_bytes > 0)
     return refuse(error, "kv-cache-memory-bytes: of --backend cpu; see --gpu-memory-utilization, "
                          "--num-gpu-blocks-override");
   if (*m->setup.engine_preset.name != '\0')
@@ -323,20 +378,20 @@ simgrid_text(const maker *m) {
   return g_string_free(g_steal_pointer(&text), FALSE);
 }
 
-/* "cpu:threads=4" or "cuda" with the model's files. NULL with *error. */
+/* "remote@cuda" or "cpu:threads=4" with the model's files. NULL with *error. */
 static char *
 with_model(const maker *m, const char *text, GError **error) {
-  gboolean takes = g_str_has_prefix(text, "cpu:") || strcmp(text, "cuda") == 0 ||
-                   g_str_has_prefix(text, "cuda:");
-  if (!takes || needs_no_files(m) || strstr(text, "model=") != NULL)
+  const char *inner = innermost(text), *format = m->options->load_format;
+  gboolean takes = m->on_cpu || m->on_cuda;
+  if (!takes || needs_no_files(m) || strstr(inner, "model=") != NULL)
     return g_strdup(text);
   if (strpbrk(m->model->path, ",@:") != NULL) {
     refuse(error, "backend \"%s\": a path with a comma, a colon or an @ has no place there: %s",
            text, m->model->path);
     return NULL;
   }
-  return g_strdup_printf("%s%cmodel=%s", text, strchr(text, ':') != NULL ? ',' : ':',
-                         m->model->path);
+  g_autofree char *whole = with_option(text, "model", m->model->path);
+  return format != NULL ? with_option(whole, "format", format) : g_steal_pointer(&whole);
 }
 
 static oct_world *
@@ -604,11 +659,9 @@ oct_serve_model_open(oct_serve_model *model, const oct_serve_options *options, o
   maker m = {.model = model, .options = options, .told = told, .user = user};
   *model = (oct_serve_model){0};
   gboolean good = read_flags(&m, error);
-  if (good)
-    choose_backend(&m);
-  good = good && find_model(&m, error) && find_draft(&m, error) && make_setup(&m, error) &&
-         make_tokenizer(&m, error) && make_renderer(&m, error) && choose_parser(&m, error) &&
-         choose_pooling(&m, error) && make_world(&m, error);
+  good = good && choose_backend(&m, error) && find_model(&m, error) && find_draft(&m, error) &&
+         make_setup(&m, error) && make_tokenizer(&m, error) && make_renderer(&m, error) &&
+         choose_parser(&m, error) && choose_pooling(&m, error) && make_world(&m, error);
   g_free(m.description);
   return good;
 }

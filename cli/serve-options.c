@@ -135,6 +135,10 @@ model_entries(GPtrArray *out, oct_serve_options *o) {
        "qwen3, deepseek_r1, kimi_k2 or kimi_k3 (default: by the template)", "P"},
       {"pooling", 0, 0, G_OPTION_ARG_STRING, &o->pooling,
        "of /v1/embeddings: last, mean, or none: no such endpoint (last)", "P"},
+      {"batch-invariant", 0, 0, G_OPTION_ARG_NONE, &o->batch_invariant,
+       "an answer is the same bit for bit whatever else is computed: sums in a fixed order", NULL},
+      {"in-process", 0, 0, G_OPTION_ARG_NONE, &o->in_process,
+       "cuda in this process, for debugging, not in one of its own that may be lost", NULL},
       {"kv-cache-memory-bytes", 0, 0, G_OPTION_ARG_STRING, &o->kv_memory,
        "of the cache, on cpu (default: a quarter of the memory, at most 4 GiB)", "N"},
   };
@@ -231,6 +235,9 @@ static const struct {
 } other_help[] = {
     {"model", "the same as MODEL"},
     {"backend", "cpu (default), cuda, mock, simgrid, or a world such as mock:fixed_ns=2000000"},
+    {"tensor-parallel-size",
+     "(-tp) GPUs that share each layer; default: 1, or as many as --node has "
+     "for a replica"},
     {"data-parallel-size", "(-dp) replicas, each with its own devices, behind a least-loaded "
                            "router; with --enable-expert-parallel: KV domains of one engine"},
 };

@@ -13,7 +13,7 @@ typedef struct oct_serve_options {
   /* the model */
   char *revision, *load_format, *tokenizer, *chat_template, *dtype;
   char *tool_parser, *reasoning_parser, *pooling;
-  gboolean skip_tokenizer, auto_tools;
+  gboolean skip_tokenizer, auto_tools, batch_invariant, in_process;
   guint64 kv_bytes; /* --kv-cache-memory-bytes; 0: not given */
   char *kv_memory;
   /* where and for whom */

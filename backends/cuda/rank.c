@@ -208,8 +208,8 @@ bind(oct_cuda_rank *r) {
   gint node = oct_numa_node_of(r->bus_id);
   if (oct_numa_bind(node))
     r->numa_node = node;
-  g_info("cuda: rank %u on GPU %d (%s), NUMA node %d%s", r->index, r->gpu, r->bus_id, node,
-         r->numa_node < 0 ? ", not bound" : "");
+  g_message("cuda: rank %u on GPU %d (%s), NUMA node %d%s", r->index, r->gpu, r->bus_id, node,
+            r->numa_node < 0 ? ", not bound" : "");
 }
 
 /* Ranks write into each other's memory: pipeline sends, one-shot sums. */

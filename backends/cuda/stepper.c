@@ -137,21 +137,23 @@ oct_cuda_stepper_new(const oct_cuda_stepper_options *options) {
   return s;
 }
 
-/* For everybody who loads a model. */
+/* Start-up lines for what took so long: weights on every rank, the rest on the first, which goes
+ * through what all do. */
 static void
-tell_rate(const oct_cuda_stepper *s, gint64 since_us) {
-  double seconds = (double)MAX(g_get_monotonic_time() - since_us, 1) * 1e-6;
-  g_message("cuda: rank %u: %.2f GB of weights in %.1f s, %.2f GB/s", s->rank.index,
-            (double)s->model.bytes * 1e-9, seconds, (double)s->model.bytes * 1e-9 / seconds);
-}
-
-/* A start-up line for what took so long. */
-static void
-log_phase(const oct_cuda_stepper *s, const char *what, guint64 bytes, gint64 *since_us) {
+tell_weights(const oct_cuda_stepper *s, gint64 *since_us) {
   gint64 now = g_get_monotonic_time();
   double seconds = (double)MAX(now - *since_us, 1) * 1e-6;
-  g_info("cuda: rank %u: %s: %.2f GiB in %.3f s, %.2f GB/s", s->rank.index, what,
-         (double)bytes / (1u << 30), seconds, (double)bytes * 1e-9 / seconds);
+  g_message("cuda: rank %u: %.2f GB of weights in %.1f s, %.2f GB/s", s->rank.index,
+            (double)s->model.bytes * 1e-9, seconds, (double)s->model.bytes * 1e-9 / seconds);
+  *since_us = now;
+}
+
+static void
+tell_phase(const oct_cuda_stepper *s, const char *what, guint64 bytes, gint64 *since_us) {
+  gint64 now = g_get_monotonic_time();
+  g_log(G_LOG_DOMAIN, s->rank.index == 0 ? G_LOG_LEVEL_MESSAGE : G_LOG_LEVEL_INFO,
+        "cuda: rank %u: %s: %.2f GiB in %.3f s", s->rank.index, what, (double)bytes / (1u << 30),
+        (double)(now - *since_us) * 1e-6);
   *since_us = now;
 }
 
@@ -161,16 +163,15 @@ open_parts(oct_cuda_stepper *s) {
   gint64 since = g_get_monotonic_time();
   if (!oct_cuda_rank_open(&s->rank, s->options.group, s->options.index))
     return FALSE;
-  log_phase(s, "device", 0, &since);
+  tell_phase(s, "device", 0, &since);
   if (!oct_cuda_model_load(&s->model, &s->rank, s->options.source, s->options.slots->max_context,
                            s->options.progress, s->options.user))
     return FALSE;
-  tell_rate(s, since);
-  log_phase(s, "weights", s->model.bytes, &since);
+  tell_weights(s, &since);
   guint64 used = s->rank.used;
   if (!make_memory(s))
     return FALSE;
-  log_phase(s, "pages and states", s->rank.used - used, &since);
+  tell_phase(s, "pages and states", s->rank.used - used, &since);
   used = s->rank.used;
   if (!make_forward(s))
     return FALSE;
@@ -179,7 +180,7 @@ open_parts(oct_cuda_stepper *s) {
   make_buffers(s);
   if (s->rank.failed || !oct_cuda_mail_join(s->options.mail, s))
     return FALSE;
-  log_phase(s, "communicators and working memory", s->rank.used - used, &since);
+  tell_phase(s, "communicators and working memory", s->rank.used - used, &since);
   return TRUE;
 }
 
@@ -207,7 +208,7 @@ oct_cuda_stepper_open(oct_cuda_stepper *s) {
   if (!oct_cuda_stepper_warm_graphs(s) ||
       !oct_cuda_drain(&s->rank, s->rank.compute, "the first graphs"))
     return FALSE;
-  log_phase(s, "graphs", 0, &since);
+  tell_phase(s, "graphs", 0, &since);
   return TRUE;
 }
 

@@ -61,17 +61,18 @@ most_that_fit(oct_cuda_instance *in, guint32 group, guint64 left) {
 
 /* The driver's figures beside what was asked for: a start-up line per rank. */
 static void
-log_ledger(oct_cuda_instance *in) {
+tell_ledger(oct_cuda_instance *in) {
   for (guint32 i = 0; i < in->group.n_ranks; i++) {
     oct_cuda_rank *r = oct_cuda_stepper_rank(in->steppers[i]);
     oct_nvml_health health;
     (void)oct_nvml_health_read(r->bus_id, &health);
     g_autofree char *throttle = oct_nvml_throttle_text(health.throttle);
-    g_info("cuda: rank %u: %.2f GiB asked for, the driver had %.2f free before and has %.2f now; "
-           "%u MHz, %u C, held back by %s",
-           i, (double)r->used / (1u << 30), (double)r->free_before / (1u << 30),
-           (double)oct_cuda_stepper_free_bytes(in->steppers[i]) / (1u << 30), health.sm_mhz,
-           health.temperature, throttle);
+    g_message(
+        "cuda: rank %u: %.2f GiB asked for, the driver had %.2f free before and has %.2f now; "
+        "%u MHz, %u C, held back by %s",
+        i, (double)r->used / (1u << 30), (double)r->free_before / (1u << 30),
+        (double)oct_cuda_stepper_free_bytes(in->steppers[i]) / (1u << 30), health.sm_mhz,
+        health.temperature, throttle);
   }
 }
 
@@ -106,7 +107,7 @@ tell_opened(oct_cuda_worker *w, gboolean fine) {
   oct_cuda_instance *in = w->in;
   guint64 left = G_MAXUINT64;
   if (fine && w->index == 0)
-    log_ledger(in);
+    tell_ledger(in);
   for (guint32 i = 0; fine && w->index == 0 && i < in->group.n_ranks; i++)
     left = MIN(left, oct_cuda_stepper_free_bytes(in->steppers[i]));
   pthread_mutex_lock(&in->world->lock);

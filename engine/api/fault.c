@@ -23,7 +23,11 @@ gboolean
 oct_api_refuse_error(oct_api_fault *fault, const char *param, GError *error) {
   guint status = oct_service_error_status(error);
   /* What failed inside is for the log, not for the client. */
-  oct_api_refuse(fault, status, param, "%s", status == 500 ? "internal error" : error->message);
+  const char *failed =
+      g_error_matches(error, OCT_SERVICE_ERROR, OCT_SERVICE_ERROR_FAILED)
+          ? "the engine failed while it computed this request, which may be sent again"
+          : "internal error";
+  oct_api_refuse(fault, status, param, "%s", status == 500 ? failed : error->message);
   if (g_error_matches(error, OCT_SERVICE_ERROR, OCT_SERVICE_ERROR_TOO_LONG))
     fault->code = "context_length_exceeded";
   g_error_free(error);

@@ -473,6 +473,11 @@ oct_engine_down_reason(const oct_engine *e) {
   return e->state == OCT_ENGINE_DEAD || e->state == OCT_ENGINE_RECOVERING ? e->down_reason : "";
 }
 
+const char *
+oct_engine_lost_reason(const oct_engine *e) {
+  return e->down_reason;
+}
+
 guint64
 oct_engine_load_tokens(const oct_engine *e) {
   guint64 tokens = e->queued_tokens;

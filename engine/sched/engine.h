@@ -341,6 +341,8 @@ guint32 oct_engine_instance(const oct_engine *engine);
 gboolean oct_engine_owns(const oct_engine *engine, guint32 instance);
 /* Why the engine is DEAD or RECOVERING, "" otherwise; borrowed until the next call. */
 const char *oct_engine_down_reason(const oct_engine *engine);
+/* Why its instance was lost last, "" before it ever was; borrowed likewise. */
+const char *oct_engine_lost_reason(const oct_engine *engine);
 /* Sequences waiting or running, weighted by the tokens they have yet to compute: for least-loaded
  * routing. */
 guint64 oct_engine_load_tokens(const oct_engine *engine);

@@ -14,7 +14,7 @@
 
 typedef struct oct_page {
   oct_engine_stats stats;
-  char reason[REASON_BYTES];
+  char reason[REASON_BYTES]; /* why its instance was lost last */
 } oct_page;
 
 #define PAGE_WORDS ((sizeof(oct_page) + 7) / 8)
@@ -94,7 +94,7 @@ oct_bulletin_publish(oct_bulletin *b, const oct_service *service) {
     if (engine == NULL)
       continue;
     oct_engine_get_stats(engine, &page.stats);
-    g_strlcpy(page.reason, oct_engine_down_reason(engine), sizeof page.reason);
+    g_strlcpy(page.reason, oct_engine_lost_reason(engine), sizeof page.reason);
     memcpy(words, &page, sizeof page);
     oct_board *board = &b->boards[i];
     atomic_fetch_add(&board->sequence, 1);
@@ -134,6 +134,14 @@ oct_bulletin_stats(const oct_bulletin *b, guint32 replica, oct_engine_stats *sta
   oct_page page;
   read_page(b, replica, &page);
   *stats = page.stats;
+}
+
+guint64
+oct_bulletin_lost(const oct_bulletin *b, guint32 replica, char *reason, gsize room) {
+  oct_page page;
+  read_page(b, replica, &page);
+  g_strlcpy(reason, page.reason, room);
+  return page.stats.lost;
 }
 
 static void

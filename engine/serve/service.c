@@ -380,6 +380,11 @@ oct_service_get_stats(const oct_service *s, guint32 replica, oct_engine_stats *s
   oct_bulletin_stats(s->bulletin, replica, stats);
 }
 
+guint64
+oct_service_lost(const oct_service *s, guint32 replica, char *reason, gsize room) {
+  return oct_bulletin_lost(s->bulletin, replica, reason, room);
+}
+
 const oct_tokenizer *
 oct_service_tokenizer(const oct_service *s) {
   return s->config.tokenizer;

@@ -265,6 +265,8 @@ void oct_service_get_status(const oct_service *service, oct_service_status *stat
 void oct_service_write_metrics(oct_service *service, GString *out);
 /* Counters of one replica, as of its last step. */
 void oct_service_get_stats(const oct_service *service, guint32 replica, oct_engine_stats *stats);
+/* How often a replica's instance was lost; into reason[room] why it was the last time, or "". */
+guint64 oct_service_lost(const oct_service *service, guint32 replica, char *reason, gsize room);
 const oct_tokenizer *oct_service_tokenizer(const oct_service *service); /* NULL: none */
 guint32 oct_service_max_model_len(const oct_service *service);
 

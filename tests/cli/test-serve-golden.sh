@@ -22,12 +22,25 @@ numbers() {
     od -An -v -td4 | tr -s ' \n' ',' | sed 's/^,//; s/,$//'
 }
 
-# begin MODEL WORLD: a server in the background, its log in $work/MODEL.out and .err.
+# begin MODEL WORLD FLAGS: a server in the background, its log in $work/MODEL.out and .err.
 begin() {
-  "$octet" serve "$golden/$1" --backend "$2" --skip-tokenizer-init --port 0 --max-num-seqs 4 \
-    --num-gpu-blocks-override 64 >"$work/$1.out" 2>"$work/$1.err" &
+  model=$1 backend=$2
+  shift 2
+  "$octet" serve "$golden/$model" --backend "$backend" --skip-tokenizer-init --port 0 \
+    --max-num-seqs 4 --num-gpu-blocks-override 64 "$@" >"$work/$model.out" 2>"$work/$model.err" &
   pids="$pids $!"
-  eval "pid_$(echo "$1" | tr '-' '_')=$!"
+  eval "pid_$(echo "$model" | tr '-' '_')=$!"
+}
+
+# listen MODEL: waits for its server; $pid, and $url or nothing.
+listen() {
+  eval "pid=\$pid_$(echo "$1" | tr '-' '_')"
+  tries=0
+  until grep -q serving "$work/$1.out" || ! kill -0 "$pid" 2>/dev/null || [ $tries -ge 1200 ]; do
+    tries=$((tries + 1))
+    sleep 0.05
+  done
+  url=$(sed -n 's/.* on \(http[^ ]*\) .*/\1/p' "$work/$1.out")
 }
 
 # ask MODEL KIND: a prompt of token ids, greedily: the ids of the answer, separated by commas.
@@ -41,13 +54,7 @@ ask() {
 
 # check MODEL NAME: what its server answers, which is then ended.
 check() {
-  eval "pid=\$pid_$(echo "$1" | tr '-' '_')"
-  tries=0
-  until grep -q serving "$work/$1.out" || ! kill -0 "$pid" 2>/dev/null || [ $tries -ge 1200 ]; do
-    tries=$((tries + 1))
-    sleep 0.05
-  done
-  url=$(sed -n 's/.* on \(http[^ ]*\) .*/\1/p' "$work/$1.out")
+  listen "$1"
   if [ -z "$url" ] && grep -q 'no GPU\|without CUDA' "$work/$1.err"; then
     skip "$2: $1 gives the reference's tokens" "$(sed -n 's/^octet serve: //p' "$work/$1.err")"
     return
@@ -70,5 +77,69 @@ for world in cpu cuda:dtype=float32; do
     check "$model" $world
   done
 done
+
+# --- a checkpoint behind other worlds, and in a process that is lost
+one=$(echo "$models" | head -n 1)
+one=${one%% *}
+# The processes that PID's first thread has made.
+children() { cat "/proc/$1/task/$1/children" 2>/dev/null; }
+
+# lose WORLD FLAGS: kills the worker while its server computes; the answer comes all the same.
+lose() {
+  world=$1
+  shift
+  begin "$one" "$world" "$@"
+  listen "$one"
+  if [ -z "$url" ] && grep -q 'no GPU\|without CUDA' "$work/$one.err"; then
+    skip "$world: a worker that is killed costs no answer" \
+      "$(sed -n 's/^octet serve: //p' "$work/$one.err")"
+    return
+  fi
+  keeper=$(children "$pid")
+  worker=$(children "${keeper%% *}")
+  ok "$([ -n "$worker" ]; echo $?)" "$world: a process of its own computes"
+  grep -q 'libcuda\.so' "/proc/$pid/maps"
+  is $? 1 "$world: the server has no driver of GPUs"
+  ask "$one" false >"$work/answer" &
+  client=$!
+  sleep 0.5
+  kill -9 $worker
+  wait $client
+  is "$(cat "$work/answer")" "$(numbers "$golden/$one/golden.safetensors" generated)" \
+    "$world: a worker that is killed costs no answer"
+  has "$(curl -s -m 60 "$url/metrics" | grep '^octet:instance_lost_total')" ' 1' \
+    "$world: its loss is counted"
+  tries=0
+  until grep -q 'open again' "$work/$one.err" || [ $tries -ge 100 ]; do
+    tries=$((tries + 1))
+    sleep 0.1
+  done
+  has "$(cat "$work/$one.err")" "engine 0: lost what it computes with: worker died: Killed" \
+    "$world: the log says what happened"
+  has "$(cat "$work/$one.err")" "engine 0: open again" "$world: and that it goes on"
+  kill -TERM "$pid"
+  wait "$pid"
+  is $? 0 "$world: and the server ends well"
+}
+# The fifth step is late: by then the worker is dead.
+late=fault:script=delay/5,delay_ns=1500000000
+lose "remote@$late@cpu:threads=1"
+lose "remote@$late@cuda:dtype=float32,exit_on_loss=1"
+
+begin "$one" cpu:threads=1
+check "$one" cpu:threads=1
+begin "$one" cuda:dtype=float32 --batch-invariant
+check "$one" "cuda:dtype=float32 --batch-invariant"
+if grep -q serving "$work/$one.out"; then
+  has "$(cat "$work/$one.err")" "remote@cuda:dtype=float32,fixed_order=1,exit_on_loss=1" \
+    "cuda has a process of its own, and its sums an order where that is asked for"
+  for line in "NUMA node" "GB of weights in" "pages and states: " "graphs: " "the driver had"; do
+    has "$(cat "$work/$one.err")" "$line" "a start tells: $line"
+  done
+else
+  skip "cuda has a process of its own" "no GPU"
+fi
+begin "$one" cuda:dtype=float32 --in-process
+check "$one" "cuda:dtype=float32 --in-process"
 
 done_testing

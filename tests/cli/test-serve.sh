@@ -35,6 +35,11 @@ refuses "an empty key" "a key is empty" --backend mock --api-key ""
 refuses "simgrid without a node" "A profile such as h200-hgx8" llama-3.1-8b --backend simgrid
 refuses "two parsers that do not go together" "does not go with" --backend mock \
   --tool-call-parser hermes --reasoning-parser kimi_k2
+refuses "mock in this process" "in-process: of --backend cuda" --backend mock --in-process
+refuses "a world around cuda in this process" "in-process: of --backend cuda" llama-3.1-8b \
+  --load-format dummy --backend fault:rate=0@cuda --in-process
+refuses "a fixed order and its opposite" "says the opposite" llama-3.1-8b --load-format dummy \
+  --backend cuda:fixed_order=0 --batch-invariant
 refuses "another pace" "a server's clock is real" --backend mock --pace 2
 run "$octet" serve --backend mock --host example.org
 is "$status" 1 "a host's name fails"

@@ -52,6 +52,13 @@ nvmlDeviceGetHandleByIndex_v2(guint32 index, nvml_device **out) {
   return 0;
 }
 
+int nvmlDeviceGetTopologyCommonAncestor(nvml_device *a, nvml_device *b, int *level);
+int
+nvmlDeviceGetTopologyCommonAncestor(nvml_device *a, nvml_device *b, int *level) {
+  *level = a == b ? OCT_NVML_PATH_SAME : OCT_NVML_PATH_NODE;
+  return 0;
+}
+
 int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, nvml_device **out);
 int
 nvmlDeviceGetHandleByPciBusId_v2(const char *bus, nvml_device **out) {
@@ -231,11 +238,12 @@ a_line_per_gpu_says_how_it_is(void) {
   g_autofree char *first = g_strdup_printf(
       "gpu 0: Model \"X\" at 0000:1b:00.0, NUMA node %d, 60 MiB free, 41 C, 1980 MHz, held back "
       "by: "
-      "SW power cap, SW thermal slowdown, 17 of 18 NVLinks up, ECC errors 7 corrected and 0 not",
+      "SW power cap, SW thermal slowdown, 17 of 18 NVLinks up, ECC errors 7 corrected and 0 not; "
+      "PCIe NODE to 1",
       oct_numa_node_of("0000:1b:00.0"));
-  g_autofree char *second = g_strdup_printf(
-      "gpu 1: Model \"X\" at 0000:2c:00.0, NUMA node %d, 42 C, held back by: unknown",
-      oct_numa_node_of("0000:2c:00.0"));
+  g_autofree char *second = g_strdup_printf("gpu 1: Model \"X\" at 0000:2c:00.0, NUMA node %d, 42 "
+                                            "C, held back by: unknown; PCIe NODE to 0",
+                                            oct_numa_node_of("0000:2c:00.0"));
   g_assert_cmpstr(lines->pdata[0], ==, first);
   g_assert_cmpstr(lines->pdata[1], ==, second);
 }

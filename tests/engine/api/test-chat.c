@@ -326,7 +326,7 @@ test_errors(void) {
   r->service->fail_code = OCT_SERVICE_ERROR_FAILED;
   r->service->fail_after = 3;
   json_t *a = rig_json(r, 500, CHAT, "{" HI "}");
-  g_assert_cmpstr(rig_text(a, "error.message"), ==, "internal error");
+  g_assert_nonnull(strstr(rig_text(a, "error.message"), "the engine failed"));
   json_decref(a);
   /* Before the first token a stream has its own status. */
   r->service->fail_code = OCT_SERVICE_ERROR_INPUT;
