@@ -19,8 +19,10 @@
 
 typedef struct options {
   char *data, *json, *errors, *fit, *only;
-  char *steps, *node, *model; /* a step log, and what it was made on */
-  char *served, **measured;   /* a report of replay, and those of bench */
+  char *steps, *node, *model;        /* a step log, and what it was made on */
+  char *moe_kernel, *expert_routing; /* what its prices are of */
+  oct_steps_validation prices;       /* all of these, read */
+  char *served, **measured;          /* a report of replay, and those of bench */
   gint skip;
   gboolean operators, silicon, infer, seen, trace_record, quick;
   gint jobs, rows;
@@ -40,9 +42,7 @@ run_operators(const options *o, GError **error) {
 
 static json_t *
 run_steps(const options *o, GError **error) {
-  const oct_steps_validation validation = {
-      .log = o->steps, .model = o->model, .node = o->node, .skip = (guint32)o->skip};
-  return oct_validate_steps(&validation, error);
+  return oct_validate_steps(&o->prices, error);
 }
 
 static json_t *
@@ -164,6 +164,29 @@ run_all(options *o, GError **error) {
   return good;
 }
 
+/* What --steps is priced with; --moe-kernel and --expert-routing are octet replay's. */
+static gboolean
+read_prices(options *o, GError **error) {
+  const char *routing = o->expert_routing;
+  int kernel = 0;
+  while (o->moe_kernel != NULL && kernel < OCT_MOE_KERNEL_COUNT &&
+         strcmp(o->moe_kernel, oct_moe_kernel_name((oct_moe_kernel)kernel)) != 0)
+    kernel++;
+  if (kernel == OCT_MOE_KERNEL_COUNT)
+    return oct_cli_bad_option(error, "moe-kernel", o->moe_kernel, "is measured, target or own");
+  if (routing != NULL && strcmp(routing, "uniform") != 0 &&
+      (!g_str_has_prefix(routing, "file:") || routing[5] == '\0'))
+    return oct_cli_bad_option(error, "expert-routing", routing, "is uniform or file:COUNTS");
+  o->prices = (oct_steps_validation){.log = o->steps,
+                                     .model = o->model,
+                                     .node = o->node,
+                                     .skip = (guint32)o->skip,
+                                     .moe_kernel = (oct_moe_kernel)kernel,
+                                     .routing_file =
+                                         routing != NULL && routing[0] == 'f' ? routing + 5 : NULL};
+  return TRUE;
+}
+
 static gboolean
 read_options(options *o, GError **error) {
   g_autofree char *jobs = g_strdup_printf("%d", o->jobs);
@@ -190,14 +213,17 @@ read_options(options *o, GError **error) {
     const char *flag, *value;
     gboolean is_used;
     const char *of;
-  } pairs[] = {{"model", o->model, is_run(o, steps), "has no meaning without --steps"},
-               {"node", o->node, is_run(o, steps), "has no meaning without --steps"},
-               {"skip-steps", o->skip != SKIP ? skip : NULL, is_run(o, steps),
-                "has no meaning without --steps"},
-               {"only", o->only, is_run(o, silicon), "is of --silicon"},
-               {"rows", o->rows != 0 ? rows : NULL, is_run(o, silicon), "is of --silicon"},
-               {"infer", o->infer ? "" : NULL, is_run(o, silicon), "is of --silicon"},
-               {"seen", o->seen ? "" : NULL, is_run(o, silicon), "is of --silicon"}};
+  } pairs[] = {
+      {"model", o->model, is_run(o, steps), "has no meaning without --steps"},
+      {"node", o->node, is_run(o, steps), "has no meaning without --steps"},
+      {"skip-steps", o->skip != SKIP ? skip : NULL, is_run(o, steps),
+       "has no meaning without --steps"},
+      {"moe-kernel", o->moe_kernel, is_run(o, steps), "has no meaning without --steps"},
+      {"expert-routing", o->expert_routing, is_run(o, steps), "has no meaning without --steps"},
+      {"only", o->only, is_run(o, silicon), "is of --silicon"},
+      {"rows", o->rows != 0 ? rows : NULL, is_run(o, silicon), "is of --silicon"},
+      {"infer", o->infer ? "" : NULL, is_run(o, silicon), "is of --silicon"},
+      {"seen", o->seen ? "" : NULL, is_run(o, silicon), "is of --silicon"}};
   if (o->errors != NULL && (o->quick || o->seen || o->only != NULL || o->rows != 0 || o->infer ||
                             o->fit != NULL || o->steps != NULL || o->served != NULL))
     return oct_cli_bad_option(
@@ -207,6 +233,8 @@ read_options(options *o, GError **error) {
   for (gsize i = 0; i < G_N_ELEMENTS(pairs); i++)
     if (pairs[i].value != NULL && !pairs[i].is_used)
       return oct_cli_bad_option(error, pairs[i].flag, pairs[i].value, pairs[i].of);
+  if (!read_prices(o, error))
+    return FALSE;
   o->validate = (oct_validate_options){.data = o->data,
                                        .quick = o->quick,
                                        .infer = o->infer,
@@ -227,6 +255,8 @@ clear(options *o) {
   g_free(o->fit);
   g_free(o->only);
   g_free(o->steps);
+  g_free(o->moe_kernel);
+  g_free(o->expert_routing);
   g_free(o->served);
   g_strfreev(o->measured);
   g_free(o->node);
@@ -257,6 +287,10 @@ oct_cmd_validate(int argc, char **argv) {
       {"node", 0, 0, G_OPTION_ARG_STRING, &o.node, "the profile of --steps", "N"},
       {"skip-steps", 0, 0, G_OPTION_ARG_INT, &o.skip,
        "of --steps, the first of each instance, which warm it up (10)", "N"},
+      {"moe-kernel", 0, 0, G_OPTION_ARG_STRING, &o.moe_kernel,
+       "of --steps: measured, target or own, as octet replay has it (measured)", "K"},
+      {"expert-routing", 0, 0, G_OPTION_ARG_STRING, &o.expert_routing,
+       "of --steps: uniform, or file:COUNTS of octet serve --record-routing (uniform)", "R"},
       {"served", 0, 0, G_OPTION_ARG_FILENAME, &o.served,
        "--json of octet replay, against what was measured of the same requests", "FILE"},
       {"measured", 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &o.measured,

@@ -9,6 +9,7 @@
 #include <glib/gstdio.h>
 
 #include "engine/base/assert.h"
+#include "engine/model/expert-counts.h"
 #include "sim/validate/report.h"
 #include "sim/validate/validate.h"
 
@@ -46,7 +47,8 @@ typedef struct reading {
   const oct_steps_validation *validation;
   oct_model_spec *spec;
   oct_profile *profile;
-  guint32 window;
+  guint32 window, n_routing_weights;
+  double *routing_weights; /* popularity by rank; NULL = uniform */
   guint n_instances;
   logged_instance instances[INSTANCES_MAX];
   guint64 line;
@@ -110,7 +112,10 @@ take_parallel(const reading *r, const json_t *line, oct_parallel *parallel, GErr
 static gboolean
 take_opened(reading *r, const json_t *line, GError **error) {
   const char *kv = json_string_value(json_object_get(line, "kv_dtype"));
-  oct_cost_options options = {.eager = json_is_true(json_object_get(line, "eager"))};
+  oct_cost_options options = {.eager = json_is_true(json_object_get(line, "eager")),
+                              .moe_kernel = r->validation->moe_kernel,
+                              .n_routing_weights = r->n_routing_weights,
+                              .routing_weights = r->routing_weights};
   oct_parallel parallel;
   gint64 id, graphs;
   if (!take_integer(r, line, "opened", 0, G_MAXUINT32, &id, error) ||
@@ -272,7 +277,24 @@ take_step(reading *r, const json_t *line, GError **error) {
   return TRUE;
 }
 
-/* ---------------------------------------------------------------- the file */
+/* ---------------------------------------------------------------- the files */
+
+static gboolean
+read_routing(reading *r, GError **error) {
+  const char *path = r->validation->routing_file;
+  if (path == NULL)
+    return TRUE;
+  g_autofree double *counts = oct_expert_counts_read(path, r->spec, error);
+  if (counts == NULL)
+    return FALSE;
+  r->n_routing_weights = oct_expert_counts_width(r->spec);
+  r->routing_weights = g_new0(double, MAX(r->n_routing_weights, 1));
+  if (oct_expert_counts_ranked(r->spec, counts, r->n_routing_weights, r->routing_weights))
+    return TRUE;
+  g_set_error(error, OCT_VALIDATE_ERROR, OCT_VALIDATE_ERROR_DATA,
+              "%s: counts nothing for this model", path);
+  return FALSE;
+}
 
 static gboolean
 take_line(reading *r, const char *text, gsize size, GError **error) {
@@ -375,6 +397,11 @@ report(reading *r) {
   if (r->validation->skip > 0)
     oct_validate_note(table, "the first %u steps of each instance are left out",
                       r->validation->skip);
+  if (oct_model_has_experts(r->spec))
+    oct_validate_note(table, "kernels of experts: %s; routing: %s",
+                      oct_moe_kernel_name(r->validation->moe_kernel),
+                      r->validation->routing_file != NULL ? r->validation->routing_file
+                                                          : "uniform over experts");
   for (int k = 0; k < KINDS; k++)
     if (oct_score_n(&r->kinds[k].score) > 0)
       add_row(table, kind_names[k], &r->kinds[k]);
@@ -407,7 +434,7 @@ oct_validate_steps(const oct_steps_validation *validation, GError **error) {
     r->profile = oct_profile_load(validation->node, NULL, NULL, error);
   if (r->profile != NULL) {
     r->window = oct_cost_window(r->spec);
-    if (read_log(r, error))
+    if (read_routing(r, error) && read_log(r, error))
       part = report(r);
   }
   for (guint i = 0; i < r->n_instances; i++)
@@ -423,5 +450,6 @@ oct_validate_steps(const oct_steps_validation *validation, GError **error) {
   oct_profile_free(r->profile);
   oct_model_spec_free(r->spec);
   g_array_unref(r->gaps);
+  g_free(r->routing_weights);
   return part;
 }

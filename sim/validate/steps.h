@@ -15,6 +15,10 @@ typedef struct oct_steps_validation {
   const char *model; /* as oct_model_spec_load() takes it */
   const char *node;  /* profile's name or file */
   guint32 skip;      /* steps of each instance that warm it up: not scored */
+  /* Kernels that the prices are of, and the popularity of experts that the steps saw: a file of
+   * engine/model/expert-counts.h, NULL = uniform. */
+  oct_moe_kernel moe_kernel;
+  const char *routing_file;
 } oct_steps_validation;
 
 /* A part of sim/validate/report.h with the errors by kind of step, the idle time between steps and

@@ -14,10 +14,16 @@ is "$status" 1 "a recording that has no end is refused"
 has "$err" "aic_gemm_vllm0.24.0.csv: more bytes than the limit" "... naming the file and the limit"
 run "$octet" validate --jobs 0
 is "$status" 2 "no jobs is wrong usage"
-for flag in "--model x" "--node x" "--skip-steps 5" "--only x" "--rows 3" --infer --seen; do
+for flag in "--model x" "--node x" "--skip-steps 5" "--moe-kernel own" "--expert-routing uniform" \
+  "--only x" "--rows 3" --infer --seen; do
   # shellcheck disable=SC2086
   run "$octet" validate --operators --data "$work" $flag
   is "$status" 2 "$flag without its part is wrong usage"
+done
+for flag in "--moe-kernel best" "--expert-routing power:1" "--expert-routing file:"; do
+  # shellcheck disable=SC2086
+  run "$octet" validate --steps "$work/log" --model kimi-k3 --node h200x1 $flag
+  is "$status" 2 "$flag is wrong usage"
 done
 run "$octet" validate --served "$work/twin.json"
 is "$status" 2 "a prediction without measurements is wrong usage"

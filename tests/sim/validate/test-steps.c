@@ -5,6 +5,7 @@
 
 #include <glib/gstdio.h>
 
+#include "engine/model/expert-counts.h"
 #include "sim/validate/report.h"
 #include "sim/validate/steps.h"
 #include "sim/validate/validate.h"
@@ -17,6 +18,8 @@ static char *path;
   "{\"opened\":1,\"tensor\":1,\"pipeline\":1,\"data\":1,\"decode_context\":1,"                     \
   "\"expert_parallel\":false,\"kv_dtype\":\"bfloat16\",\"block_size\":16,\"eager\":false,"         \
   "\"graph_max_batch\":256,\"label\":\"m\"}\n"
+
+static char *counts_path;
 
 static json_t *
 validate(guint32 skip, GError **error) {
@@ -93,6 +96,59 @@ finds_a_known_error(void) {
   json_decref(part);
 }
 
+/* What all decodes of a log, 64 at a time, are off by in per cent, priced with `routing_file`. */
+static double
+decodes_off(oct_moe_kernel kernel, const char *routing_file) {
+  g_autoptr(GError) error = NULL;
+  const oct_steps_validation v = {.log = path,
+                                  .model = "kimi-k3+2layers",
+                                  .node = "h200x1",
+                                  .moe_kernel = kernel,
+                                  .routing_file = routing_file};
+  json_t *part = oct_validate_steps(&v, &error);
+  g_assert_no_error(error);
+  const json_t *rows = json_object_get(json_array_get(json_object_get(part, "tables"), 0), "rows");
+  double off = json_number_value(json_array_get(json_array_get(rows, 0), 3));
+  json_decref(part);
+  return off;
+}
+
+static void
+prices_with_the_routing_that_was_seen(void) {
+  g_autoptr(GError) error = NULL;
+  g_auto(rig) r = {0};
+  enum { EXPERTS = 896, USED = 100 };
+  double counts[2 * EXPERTS] = {0}, ranked[EXPERTS];
+  rig_load(&r, "kimi-k3+2layers", "h200x1");
+  for (guint i = 0; i < USED; i++)
+    counts[EXPERTS + 7 * i] = 5; /* the second layer; the first is dense */
+  g_assert_true(oct_expert_counts_write(counts_path, r.spec, counts, 64, &error));
+  g_assert_true(oct_expert_counts_ranked(r.spec, counts, EXPERTS, ranked));
+  r.profile->engine.graph_max_batch = 256;
+  r.options.moe_kernel = OCT_MOE_KERNEL_OWN;
+  r.options.routing_weights = ranked;
+  r.options.n_routing_weights = EXPERTS;
+  rig_make(&r);
+  g_autoptr(GString) log = g_string_new(HEAD OPENED), slices = g_string_new("\"decode\":[999");
+  oct_step_shape decode;
+  shape_decode(&decode, 64, 1000, 0);
+  for (guint i = 1; i < 64; i++)
+    g_string_append(slices, ",999");
+  g_string_append_c(slices, ']');
+  for (guint i = 0; i < 4; i++)
+    add_step(log, &r, &decode, slices->str, 1, 1000, 0);
+  g_assert_true(g_file_set_contents(path, log->str, -1, NULL));
+  g_assert_cmpfloat_with_epsilon(decodes_off(OCT_MOE_KERNEL_OWN, counts_path), 0, 0.01);
+  /* Uniform routing touches 613 experts, not 100. */
+  g_assert_cmpfloat(decodes_off(OCT_MOE_KERNEL_OWN, NULL), >, 50);
+  g_assert_cmpfloat(fabs(decodes_off(OCT_MOE_KERNEL_MEASURED, counts_path)), >, 0.1);
+  const oct_steps_validation v = {
+      .log = path, .model = "llama-3.1-8b", .node = "h200x1", .routing_file = counts_path};
+  g_assert_null(oct_validate_steps(&v, &error));
+  g_assert_nonnull(strstr(error->message, counts_path));
+  g_unlink(counts_path);
+}
+
 static void
 refuses_what_is_no_log(void) {
   static const struct {
@@ -129,11 +185,15 @@ main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
   g_autofree char *folder = g_dir_make_tmp("octet-steps-XXXXXX", NULL);
   path = g_build_filename(folder, "steps.jsonl", NULL);
+  counts_path = g_build_filename(folder, "counts", NULL);
   g_test_add_func("/sim/validate/steps/a-known-error-is-found", finds_a_known_error);
+  g_test_add_func("/sim/validate/steps/prices-are-of-the-routing-that-was-seen",
+                  prices_with_the_routing_that_was_seen);
   g_test_add_func("/sim/validate/steps/what-is-no-log-is-refused", refuses_what_is_no_log);
   int failed = g_test_run();
   g_unlink(path);
   g_rmdir(folder);
   g_free(path);
+  g_free(counts_path);
   return failed;
 }
