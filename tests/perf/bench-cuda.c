@@ -5,7 +5,7 @@
  *
  *   bench-cuda [--backend TEXT] [--tensor N] [--context N] [--slots N] [--batch N]
  *              [--bandwidth TB/S] [--rate TFLOP/S] [--eager] [--pipeline N] [--host-pages N]
- *              [--chunk N] [--layers] [MODEL]
+ *              [--decode-context N] [--chunk N] [--layers] [MODEL]
  *
  * MODEL is what oct_model_spec_load() takes (default llama-3.1-8b; llama-3.1-70b+fp8); weights are
  * made up. The floor of a step is the sum over weight matrices and attention of max(bytes /
@@ -29,15 +29,15 @@
 #define WARM_UP 8
 
 static char *backend = "cuda";
-static gint tensor = 1, pipeline = 1, context = 1024, n_slots = SLOTS, only, host_pages,
-            chunk = CHUNK;
+static gint tensor = 1, pipeline = 1, decode_context = 1, context = 1024, n_slots = SLOTS, only,
+            host_pages, chunk = CHUNK;
 static double bandwidth = 4.5, rate = 790;
 static gboolean eager, by_layers;
 
 typedef struct bench {
   oct_world *world;
   oct_instance_config config;
-  guint32 instance, slot_pages;
+  guint32 instance, slot_pages, page_tokens;
   guint64 number;
   oct_step_builder *builder;
   guint32 position[SLOTS];
@@ -153,9 +153,9 @@ submit_decodes(bench *b, guint32 batch) {
   guint16 group = paged_group(b);
   oct_step_begin(b->builder, ++b->number, 1);
   for (guint32 i = 0; i < batch; i++) {
-    guint32 page = b->position[i] / BLOCK;
+    guint32 page = b->position[i] / b->page_tokens;
     /* As a sequence takes a page when it needs one, and sequences begin apart from each other. */
-    if ((b->position[i] + i) % BLOCK == 0 && b->groups[group].state_bytes == 0)
+    if ((b->position[i] + i) % b->page_tokens == 0 && b->groups[group].state_bytes == 0)
       *oct_step_add_change(b->builder) = (oct_page_change){
           .slot = i, .group = group, .index = page, .page = i * b->slot_pages + page};
     oct_slice *s = oct_step_add_slice(b->builder);
@@ -192,12 +192,15 @@ weights_us(oct_weight_sum sum, guint32 batch) {
          tensor;
 }
 
-/* Reading a batch's cache of a layer of group g once, or reading and writing its state. */
+/* Reading a batch's cache of a layer of group g once, or reading and writing its state. Latents are
+ * whole on every rank, or shared out among those of a context group. */
 static double
 cache_us(const bench *b, guint g, guint32 batch) {
   double bytes =
       (double)b->groups[g].token_bytes * context + 2.0 * (double)b->groups[g].state_bytes;
-  return bytes / b->groups[g].n_layers / tensor * batch / (bandwidth * 1e6);
+  oct_attention_kind kind = b->config.spec->attention[b->groups[g].attention].kind;
+  gint parts = kind == OCT_ATTENTION_MLA ? decode_context : tensor;
+  return bytes / b->groups[g].n_layers / parts * batch / (bandwidth * 1e6);
 }
 
 /* Σ over products and attention of the larger of bytes / bandwidth and flops / rate, in us. */
@@ -475,8 +478,9 @@ make_world(oct_cuda_stamps *stamps, GError **error) {
 static gboolean
 in_range(void) {
   return tensor >= 1 && pipeline >= 1 && tensor * pipeline <= 8 && host_pages >= 0 &&
-         context >= 1 && context <= CHUNK && n_slots >= 1 && n_slots <= SLOTS && chunk >= n_slots &&
-         chunk <= CHUNK && (!by_layers || g_str_equal(backend, "cuda"));
+         decode_context >= 1 && tensor % decode_context == 0 && context >= 1 && context <= CHUNK &&
+         n_slots >= 1 && n_slots <= SLOTS && chunk >= n_slots && chunk <= CHUNK &&
+         (!by_layers || g_str_equal(backend, "cuda"));
 }
 
 int
@@ -486,6 +490,8 @@ main(int argc, char **argv) {
       {"backend", 0, 0, G_OPTION_ARG_STRING, &backend, "world (default cuda)", "TEXT"},
       {"tensor", 0, 0, G_OPTION_ARG_INT, &tensor, "ranks of the tensor group, 1 to 8", "N"},
       {"pipeline", 0, 0, G_OPTION_ARG_INT, &pipeline, "stages, 1 to 8", "N"},
+      {"decode-context", 0, 0, G_OPTION_ARG_INT, &decode_context,
+       "ranks of the group that share a sequence's tokens out (1)", "N"},
       {"host-pages", 0, 0, G_OPTION_ARG_INT, &host_pages, "pages of the host tier", "N"},
       {"context", 0, 0, G_OPTION_ARG_INT, &context, "tokens, up to 8192 (default 1024)", "N"},
       {"slots", 0, 0, G_OPTION_ARG_INT, &n_slots, "sequences, 1 to 256 (default 256)", "N"},
@@ -521,7 +527,9 @@ main(int argc, char **argv) {
                                    .report_experts = TRUE};
   b.config.parallel.tensor = (guint32)tensor;
   b.config.parallel.pipeline = (guint32)pipeline;
-  b.slot_pages = ((guint32)context + 10 * (WARM_UP + STEPS + 4) + BLOCK - 1) / BLOCK;
+  b.config.parallel.decode_context = (guint32)decode_context;
+  b.page_tokens = BLOCK * (guint32)decode_context;
+  b.slot_pages = ((guint32)context + 10 * (WARM_UP + STEPS + 4)) / b.page_tokens + 1;
   b.config.memory.n_groups = oct_model_groups(spec, OCT_DTYPE_BF16, b.groups);
   for (guint g = 0; g < b.config.memory.n_groups; g++) {
     gboolean states = b.groups[g].state_bytes > 0;

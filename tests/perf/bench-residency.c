@@ -1,25 +1,30 @@
 /* Expert slots: decodes of a model whose experts are partly on the device, by the real engine.
  *
  *   bench-residency [--backend TEXT] [--percent LIST] [--concurrency N] [--input N] [--output N]
- *                   [--requests N] [--loads N] MODEL
+ *                   [--requests N] [--loads N] [--record-routing FILE] MODEL
  *
  * MODEL is what oct_model_spec_load() takes; weights are made up. For each percentage of the
  * experts of a layer: how many of the experts that steps used were on the device, of all uses and
  * of all pairs of tokens and experts; how long steps of `concurrency` decodes took; what was
- * brought by loads. CSV on stdout. */
+ * brought by loads. FILE is what `octet replay --expert-routing file:FILE` takes: what all steps
+ * chose, of the last percentage. CSV on stdout. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "backends/registry.h"
+#include "engine/model/expert-counts.h"
 #include "tests/engine/sched/rig.h"
 
-static char *backend = "cuda", *percents = "100,75,50,25";
+static char *backend = "cuda", *percents = "100,75,50,25", *routing;
 static gint concurrency = 16, n_input = 32, n_output = 256, n_requests = 0, loads_max = 0;
 
 typedef struct watch {
   GArray *ns; /* gint64: of steps of decodes alone */
   oct_time last_ns, first_ns;
   guint64 n_missed; /* experts, in those steps */
+  guint32 width;
+  double *counts; /* [layers, width], of all steps */
+  guint64 n_tokens;
 } watch;
 
 static gboolean
@@ -33,6 +38,11 @@ on_event(rig *r, const oct_event *event, void *user) {
   gboolean full = result->n_slices == (guint32)concurrency && result->n_tokens == result->n_slices;
   w->first_ns = w->first_ns == 0 ? result->start_ns : w->first_ns;
   w->last_ns = result->end_ns;
+  w->n_tokens += result->n_tokens;
+  for (guint32 i = 0; i < result->n_experts; i++) {
+    const oct_expert_use *use = &oct_result_experts(result)[i];
+    w->counts[(gsize)use->layer * w->width + use->expert] += use->tokens;
+  }
   if (!full)
     return TRUE;
   g_array_append_val(w->ns, ns);
@@ -87,7 +97,9 @@ run(const oct_model_spec *spec, guint32 percent) {
   config.experts.loads_max = (guint32)loads_max;
   guint32 slots = percent < 100 ? MAX(1, n_experts * percent / 100) : 0;
   config.instance.memory.n_expert_slots = slots;
-  watch w = {.ns = g_array_new(FALSE, FALSE, sizeof(gint64))};
+  watch w = {.ns = g_array_new(FALSE, FALSE, sizeof(gint64)),
+             .width = oct_expert_counts_width(spec)};
+  w.counts = g_new0(double, MAX(1, (gsize)spec->n_layers * w.width));
   r.check = FALSE;
   r.on_event = on_event;
   r.user = &w;
@@ -111,7 +123,13 @@ run(const oct_model_spec *spec, guint32 percent) {
   else
     fprintf(stderr, "bench-residency: %s\n", r.failure);
   rig_clear(&r);
+  if (fine && routing != NULL &&
+      !oct_expert_counts_write(routing, spec, w.counts, w.n_tokens, &error)) {
+    fprintf(stderr, "bench-residency: %s\n", error->message);
+    fine = FALSE;
+  }
   g_array_unref(w.ns);
+  g_free(w.counts);
   return fine;
 }
 
@@ -126,6 +144,7 @@ main(int argc, char **argv) {
       {"output", 0, 0, G_OPTION_ARG_INT, &n_output, "tokens made of each (256)", "N"},
       {"requests", 0, 0, G_OPTION_ARG_INT, &n_requests, "in all (twice the concurrency)", "N"},
       {"loads", 0, 0, G_OPTION_ARG_INT, &loads_max, "experts on their way at most (64)", "N"},
+      {"record-routing", 0, 0, G_OPTION_ARG_FILENAME, &routing, "experts' choices", "FILE"},
       {NULL}};
   GOptionContext *options = g_option_context_new("MODEL");
   g_option_context_add_main_entries(options, entries, NULL);
