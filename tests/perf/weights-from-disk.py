@@ -124,7 +124,7 @@ def serve(args, folder, backend, then=None):
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     said, url = "", None
     for line in process.stdout:
-        found = re.search(r"weights: .* GB/s", line)
+        found = re.search(r"cuda: rank .* of weights in .* GB/s", line)
         said = found.group(0) if found else said
         url = re.search(r"serving .* on (http\S+)", line)
         if url:
