@@ -2,7 +2,7 @@
 """How fast `octet serve` takes weights from a file, beside the rate at which the disk gives that file.
 
     weights-from-disk.py OCTET CONFIG.json [--layers 8] [--experts N] [--folder DIR] [--backend cuda]
-                         [--blocks N] [--compare BACKEND,BACKEND]
+                         [--blocks N] [--no-direct] [--compare BACKEND,BACKEND]
 
 Writes a checkpoint of the config's shape with so many layers and made-up weights into DIR (it is removed
 at the end), reads it with dd and then serves it, each with the page cache emptied before (that needs
@@ -155,6 +155,7 @@ def main():
     p.add_argument("--layers", type=int, default=8)
     p.add_argument("--experts", type=int, default=0)
     p.add_argument("--compare")
+    p.add_argument("--no-direct", action="store_true", help="no dd past the page cache")
     p.add_argument("--folder")
     p.add_argument("--backend", default="cuda")
     p.add_argument("--blocks", type=int, default=2048)
@@ -169,7 +170,7 @@ def main():
             if kind == "cold" and not forget():
                 print("cold: the page cache cannot be emptied here: not measured")
                 continue
-            if kind == "cold":
+            if kind == "cold" and not args.no_direct:
                 print(f"cold: dd past the page cache {dd(folder, 'iflag=direct'):.2f} GB/s", flush=True)
                 forget()
             print(f"{kind}: dd {dd(folder):.2f} GB/s", flush=True)
