@@ -324,15 +324,22 @@ char *oct_timed_group(const oct_timed *table);
  * for each other: measured over priced, by tokens of the step. n = 0: not known, 1 everywhere.
  * Decodes in graphs have a second curve, of a shorter mean context: products of many sequences that
  * hardly wait for the cache run hotter, and so slower. Between both contexts linear, flat outside.
- * Steps that verify drafts have one of their own; without it they are as others.
- */
+ * Steps that verify drafts have one of their own, and so have prompts beside decodes; without it
+ * they are as others. */
 typedef struct oct_step_ratio {
-  oct_curve graph, eager, graph_short, verify;
+  oct_curve graph, eager, graph_short, verify, mixed;
   double graph_context, graph_short_context;
 } oct_step_ratio;
 double oct_step_ratio_at(const oct_curve *curve, double tokens); /* linear; flat outside */
 /* Of a graph's step of so many tokens, at the mean context of its decodes. */
 double oct_step_ratio_graph(const oct_step_ratio *ratio, double tokens, double context);
+
+/* How a chip that has computed much is slower for a while; sim/cost/heat.h has the law. */
+typedef struct oct_heat_law {
+  double time_constant_s;  /* 0: not known, prices do not depend on what ran before */
+  double prompts, decodes; /* how much slower at the highest level: 0.15 = 15 % longer */
+  double flops_per_s;      /* of a GPU, whose level is the highest in the end */
+} oct_heat_law;
 
 typedef struct oct_profile {
   char *path; /* of the file that was read last */
@@ -358,6 +365,7 @@ typedef struct oct_profile {
   guint32 n_measured;
   oct_timed *measured; /* owned; in the order of the file's groups */
   oct_step_ratio step_ratio;
+  oct_heat_law heat;
   oct_profile_nvlink nvlink;
   oct_profile_collectives collectives;
   oct_profile_moe_alltoall moe_alltoall;

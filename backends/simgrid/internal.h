@@ -13,6 +13,7 @@
 #include "backends/simgrid/simgrid.h"
 #include "backends/simgrid/solver.h"
 #include "backends/simgrid/timers.h"
+#include "sim/cost/heat.h"
 
 /* Live jobs at most: four queues per GPU, a stage's step and a step's send, transfers. */
 #define SIM_JOBS_MAX      256 /* of open instances: stages, and with several of them sends */
@@ -96,6 +97,7 @@ typedef struct sim_stage {
   sim_step *step; /* that occupies the stage, masks included */
   guint64 next;   /* number of the step that comes next */
   sim_op *after;  /* AFTER copies that the next step waits for */
+  oct_heat heat;  /* of its GPUs, by the steps of this instance */
 } sim_stage;
 
 struct sim_step {
@@ -104,6 +106,7 @@ struct sim_step {
   oct_shadow_step *content;
   oct_step_shape shape;
   oct_step_price price;
+  guint32 n_warm; /* stages whose price has the heat that they begin with */
   oct_timer host_timer;
   oct_job send_job;
   oct_time host_ns;                        /* the host is done with it */

@@ -46,6 +46,24 @@ step_of(sim_instance *instance, guint64 number) {
 
 /* ---------------------------------------------------------------- jobs */
 
+/* Stage s begins: its price becomes that of a chip as warm as its GPUs are. */
+static void
+warm(sim_step *step, guint32 s, oct_time begin_ns) {
+  const oct_heat_law *law = oct_cost_heat(step->instance->cost);
+  if (law == NULL || step->n_warm > s)
+    return;
+  oct_heat_price(law, &step->instance->stages[s].heat, begin_ns, step->price.graph,
+                 &step->price.stages[s]);
+  step->n_warm = s + 1;
+}
+
+/* Prices what the step's shape has become, of a cold chip. */
+static void
+price_step(sim_step *step) {
+  oct_cost_step(step->instance->cost, &step->shape, &step->price);
+  step->n_warm = 0;
+}
+
 /* Puts the stage's price into its job: times as priced, bytes cut to what the links carry in that
  * time, so that a step alone takes its price. */
 static void
@@ -157,6 +175,7 @@ sim_stage_try(sim_stage *stage) {
   }
   step->part_ns[OCT_PART_COPY] += now - step->ready_ns;
   stage->step = step;
+  warm(step, s, now);
   fill_stage_job(stage, &step->price.stages[s]);
   oct_flows_start(instance->world->flows, &stage->job);
 }
@@ -422,7 +441,7 @@ sim_submit(oct_world *world, guint32 instance, const oct_step *record, GError **
   in->n_unfinished++;
   sum_shape(step, record);
   set_misses(step);
-  oct_cost_step(in->cost, &step->shape, &step->price);
+  price_step(step);
   add_miss_latency(step);
   step->stage = 0;
   step->arrived = FALSE;
@@ -474,6 +493,18 @@ sim_steps_stop(sim_instance *instance) {
 
 /* ---------------------------------------------------------------- fast-forward */
 
+/* What stage s will take when it begins then. */
+static gint64
+stage_ns(const sim_step *step, guint32 s, oct_time begin_ns) {
+  const oct_heat_law *law = oct_cost_heat(step->instance->cost);
+  if (law == NULL || step->n_warm > s)
+    return step->price.stages[s].ns;
+  oct_heat heat = step->instance->stages[s].heat;
+  oct_stage_price price = step->price.stages[s];
+  oct_heat_price(law, &heat, begin_ns, step->price.graph, &price);
+  return price.ns;
+}
+
 /* When the instance's lone unfinished step, which is plain, ends if nothing comes between: from
  * where it is, through the stages that are left. FALSE when that cannot be told. */
 static gboolean
@@ -484,7 +515,7 @@ lone_end(const sim_step *step, oct_time *begin_ns, oct_time *end_ns) {
   oct_time end;
   if (step->stage == 0 && !step->arrived) {
     *begin_ns = step->host_ns;
-    end = step->host_ns + price->stages[0].ns;
+    end = step->host_ns + stage_ns(step, 0, step->host_ns);
   } else if (at->step == step && at->job.state == OCT_JOB_ALONE &&
              at->job.since_ns == at->job.start_ns) { /* it has never shared */
     *begin_ns = step->begin_ns;
@@ -492,8 +523,10 @@ lone_end(const sim_step *step, oct_time *begin_ns, oct_time *end_ns) {
   } else {
     return FALSE;
   }
-  for (guint32 s = step->stage + 1; s < price->n_stages; s++)
-    end += price->stages[s - 1].send_ns + price->stages[s].ns;
+  for (guint32 s = step->stage + 1; s < price->n_stages; s++) {
+    end += price->stages[s - 1].send_ns;
+    end += stage_ns(step, s, end);
+  }
   *end_ns = end;
   return TRUE;
 }
@@ -501,14 +534,20 @@ lone_end(const sim_step *step, oct_time *begin_ns, oct_time *end_ns) {
 /* Books a run of the step's stages from its own on, as stepping would; part_ns[] is what its result
  * would have said. */
 static void
-book_rest(sim_step *step, gint64 part_ns[OCT_PART_COUNT]) {
+book_rest(sim_step *step, oct_time begin_ns, gint64 part_ns[OCT_PART_COUNT]) {
   sim_instance *instance = step->instance;
   const oct_step_price *price = &step->price;
   oct_flows *flows = instance->world->flows;
+  oct_time at_ns = begin_ns;
   for (guint32 s = step->stage; s < price->n_stages; s++) {
     sim_stage *stage = &instance->stages[s];
-    if (stage->step != step)
+    if (stage->step != step) {
+      warm(step, s, at_ns);
       fill_stage_job(stage, &price->stages[s]);
+      at_ns += price->stages[s].ns;
+    } else {
+      at_ns = stage->job.timer.at_ns;
+    }
     oct_flows_book(flows, &stage->job);
     for (guint g = 0; g < OCT_COST_GROUPS; g++)
       step->part_ns[g] += price->stages[s].groups[g].ns;
@@ -516,6 +555,7 @@ book_rest(sim_step *step, gint64 part_ns[OCT_PART_COUNT]) {
       fill_send_job(step, s);
       oct_flows_book(flows, &step->send_job);
       step->part_ns[OCT_PART_COLLECTIVE] += price->stages[s].send_ns;
+      at_ns += price->stages[s].send_ns;
     }
     stage->next++;
   }
@@ -535,7 +575,7 @@ advance_record(sim_step *step) {
     again |= !oct_domain_shape_advance(&step->shape.domains[d], instance->window);
   if (again)
     sum_shape_again(step);
-  oct_cost_step(instance->cost, &step->shape, &step->price);
+  price_step(step);
   oct_shadow_forward(instance->shadow, step->content);
   memset(step->part_ns, 0, sizeof step->part_ns);
 }
@@ -558,6 +598,7 @@ begin_again(sim_step *step) {
   step->stage = 0;
   if (running && step->host_ns <= world->now_ns) {
     step->begin_ns = step->arrived_ns = step->ready_ns = world->now_ns;
+    warm(step, 0, world->now_ns);
     fill_stage_job(first, &step->price.stages[0]);
     oct_flows_again(world->flows, &first->job);
     return;
@@ -591,7 +632,7 @@ sim_forward(oct_world *world, guint32 instance, const oct_forward *forward,
     return FALSE;
   *forwarded = (oct_forwarded){.start_ns = begin_ns, .end_ns = end_ns};
   w->now_ns = end_ns;
-  book_rest(step, forwarded->part_ns);
+  book_rest(step, begin_ns, forwarded->part_ns);
   in->last_done++;
   in->last_submitted++;
   step->number = in->last_submitted;

@@ -199,10 +199,10 @@ decode_steps(const oct_drive_step *step, guint32 repeats) {
   return (WARM_UP + repeats) * ((step->n_decode > 0) + step->rest);
 }
 
-/* Where the first decode stands, so that they are at the context in the middle. */
+/* Where the first decode stands, so that they are at the context in the middle of `all` steps. */
 static guint32
-first_position(const oct_drive_step *step, guint32 repeats) {
-  return step->n_decode > 0 ? step->context - 1 - decode_steps(step, repeats) / 2 : 1;
+first_position(const oct_drive_step *step, guint32 all) {
+  return step->n_decode > 0 ? step->context - 1 - all / 2 : 1;
 }
 
 /* One step of sequences that verify drafts of their last token, at the same place each time. */
@@ -242,9 +242,9 @@ time_verified(oct_drive *d, const oct_drive_step *step, guint32 repeats, GError 
   return times[repeats / 2];
 }
 
-gboolean
-oct_drive_fits(const oct_drive_options *o, const oct_drive_step *step, guint32 repeats) {
-  const guint32 steps = decode_steps(step, repeats);
+/* With so many steps in which decodes go on. */
+static gboolean
+fits(const oct_drive_options *o, const oct_drive_step *step, guint32 steps) {
   return n_decoding(step) + 2 * step->n_prefill <= o->max_slots &&
          step->n_decode * (1 + step->drafts) + step->n_prefill * step->tokens <= o->max_tokens &&
          step->before + step->tokens <= o->max_context &&
@@ -252,37 +252,108 @@ oct_drive_fits(const oct_drive_options *o, const oct_drive_step *step, guint32 r
          MAX(step->context, 1) + steps + step->drafts <= o->max_context;
 }
 
-gint64
-oct_drive_time(oct_drive *d, const oct_drive_step *step, guint32 repeats, GError **error) {
-  gint64 times[REPEATS_MAX];
+gboolean
+oct_drive_fits(const oct_drive_options *options, const oct_drive_step *step, guint32 repeats) {
+  return fits(options, step, decode_steps(step, repeats));
+}
+
+gboolean
+oct_drive_rounds_fit(const oct_drive_options *options, const oct_drive_step *step, guint32 busy,
+                     guint32 rounds) {
+  return fits(options, step, (1 + rounds) * (step->rest + busy));
+}
+
+/* Rounds of `rest` steps of decodes and `busy` of the step itself, submitted ahead; times[i]
+ * becomes the gap between the ends of the i-th step and the one before it. The first time is none.
+ */
+static gboolean
+run_rounds(oct_drive *d, const oct_drive_step *step, guint32 busy, guint32 rounds, gint64 *times,
+           GError **error) {
+  const guint32 every = step->rest + busy, all = rounds * every;
+  guint32 position = first_position(step, all), n_prompts = 0;
   oct_time last = 0;
-  const guint32 every = step->rest + 1, all = (WARM_UP + repeats) * every;
-  oct_assert(repeats >= 1 && repeats <= REPEATS_MAX && oct_drive_fits(&d->options, step, repeats));
-  if (step->drafts > 0)
-    return time_verified(d, step, repeats, error);
-  guint32 position = first_position(step, repeats), n = 0;
   if (n_decoding(step) > 0 && !begin_decodes(d, n_decoding(step), position, error))
-    return -1;
+    return FALSE;
   for (guint32 i = 0; i < all + DEPTH - 1; i++) {
     oct_event event;
     if (i < all) {
-      const gboolean rests = i % every != step->rest;
-      build(d, step, rests, position, i / every);
+      const gboolean rests = i % every < step->rest;
+      build(d, step, rests, position, n_prompts);
+      n_prompts += !rests;
       position += rests || step->n_decode > 0;
       if (!submit(d, error))
-        return -1;
+        return FALSE;
     }
     if (i < DEPTH - 1)
       continue;
     if (!wait_for(d, OCT_EVENT_STEP_DONE, &event, error))
-      return -1;
-    guint32 done = i - (DEPTH - 1);
-    if (done / every >= WARM_UP && done % every == step->rest)
-      times[n++] = event.result->end_ns - last;
+      return FALSE;
+    times[i - (DEPTH - 1)] = event.result->end_ns - last;
     last = event.result->end_ns;
   }
+  return TRUE;
+}
+
+static gint64
+median(gint64 *times, guint32 n) {
   qsort(times, n, sizeof *times, compare_times);
   return times[n / 2];
+}
+
+gint64
+oct_drive_time(oct_drive *d, const oct_drive_step *step, guint32 repeats, GError **error) {
+  const guint32 every = step->rest + 1;
+  oct_assert(repeats >= 1 && repeats <= REPEATS_MAX && oct_drive_fits(&d->options, step, repeats));
+  if (step->drafts > 0)
+    return time_verified(d, step, repeats, error);
+  g_autofree gint64 *times = g_new(gint64, (WARM_UP + repeats) * every);
+  gint64 own[REPEATS_MAX];
+  if (!run_rounds(d, step, 1, WARM_UP + repeats, times, error))
+    return -1;
+  for (guint32 i = 0; i < repeats; i++)
+    own[i] = times[(WARM_UP + i) * every + step->rest];
+  return median(own, repeats);
+}
+
+gboolean
+oct_drive_rounds(oct_drive *d, const oct_drive_step *step, guint32 busy, guint32 rounds,
+                 gint64 *times, GError **error) {
+  const guint32 every = step->rest + busy;
+  oct_assert(rounds >= 1 && rounds <= REPEATS_MAX && step->drafts == 0 &&
+             oct_drive_rounds_fit(&d->options, step, busy, rounds));
+  g_autofree gint64 *all = g_new(gint64, (1 + rounds) * every);
+  if (!run_rounds(d, step, busy, 1 + rounds, all, error))
+    return FALSE;
+  for (guint32 p = 0; p < every; p++) {
+    gint64 own[REPEATS_MAX];
+    for (guint32 i = 0; i < rounds; i++)
+      own[i] = all[(1 + i) * every + p];
+    times[p] = median(own, rounds);
+  }
+  return TRUE;
+}
+
+gboolean
+oct_drive_fill(oct_drive *d, guint32 tokens, GError **error) {
+  const guint32 room = d->options.max_tokens;
+  oct_event event;
+  for (guint32 slot = 0, at = 0; slot < d->options.max_slots;) {
+    guint32 left = room;
+    oct_step_begin(d->builder, ++d->number, 1);
+    while (left > 0 && slot < d->options.max_slots) {
+      const guint32 n = MIN(left, tokens - at);
+      add_prompt(d, slot, n, at);
+      left -= n;
+      at += n;
+      if (at < tokens)
+        break; /* the next step goes on with it */
+      slot++;
+      at = 0;
+    }
+    if (!submit(d, error) || !wait_for(d, OCT_EVENT_STEP_DONE, &event, error))
+      return FALSE;
+  }
+  return TRUE;
 }
 
 void

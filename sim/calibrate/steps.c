@@ -4,11 +4,9 @@
 
 #include "engine/base/assert.h"
 
-#define LONG_STEP    1024 /* tokens */
-#define CHUNK        1024 /* tokens of a prompt in a step of several */
-#define MIXED_SHARE  4    /* at most one token of so many is a decode, in a mixed step */
-#define MIXED_DECODE 64
-#define SHORT_SHARE  8 /* contexts over short ones */
+#define LONG_STEP   1024 /* tokens */
+#define CHUNK       1024 /* tokens of a prompt in a step of several */
+#define SHORT_SHARE 8    /* contexts over short ones */
 /* Prompts up to that are served between decodes, more stand in a queue. */
 #define REST_TOKENS 2048
 #define REST        4 /* steps of decodes */
@@ -34,14 +32,41 @@ curve_for(const run *r, const oct_drive_step *step, gboolean graph, gboolean fit
     return OCT_STEP_CHECK;
   if (step->drafts > 0)
     return OCT_STEP_VERIFY;
+  if (!graph && step->n_decode > 0 && step->n_prefill > 0)
+    return OCT_STEP_MIXED;
   return !graph ? OCT_STEP_EAGER : is_short ? OCT_STEP_GRAPH_SHORT : OCT_STEP_GRAPH;
+}
+
+static gint64
+price_of(const run *r, const oct_drive_step *step, oct_step_price *price) {
+  oct_step_shape shape;
+  gint64 ns = 0;
+  oct_drive_shape(r->drive, step, &shape);
+  oct_cost_step(r->cost, &shape, price);
+  for (guint32 s = 0; s < price->n_stages; s++)
+    ns += price->stages[s].ns + price->stages[s].send_ns;
+  return ns;
+}
+
+/* By how much the step took longer for what ran before it: itself, and its rests. */
+static double
+heat_of(const run *r, const oct_drive_step *step, const oct_step_price *price, gint64 ns) {
+  const oct_drive_step rest = {.n_decode = MAX(step->n_decode, 1),
+                               .context = step->n_decode > 0 ? step->context : step->rest + 1};
+  oct_step_price resting;
+  double rest_s = 0, load = 0;
+  if (step->rest > 0 && oct_heat_is_known(&r->out->heat)) {
+    rest_s = (double)price_of(r, &rest, &resting) * 1e-9;
+    load = oct_heat_load(&r->out->heat, &resting.stages[0], rest_s);
+  }
+  return oct_calibrate_heat_factor(&r->out->heat, price, (double)ns * 1e-9, rest_s * step->rest,
+                                   load);
 }
 
 /* Times a step, and prices it without ratios of steps. */
 static gboolean
 add(run *r, const oct_drive_step *step, gboolean fits) {
   oct_step_timings *out = r->out;
-  oct_step_shape shape;
   oct_step_price price;
   /* Long steps take long. */
   const guint32 repeats =
@@ -51,22 +76,20 @@ add(run *r, const oct_drive_step *step, gboolean fits) {
   gint64 ns = oct_drive_time(r->drive, step, repeats, r->error);
   if (ns < 0)
     return FALSE;
-  oct_drive_shape(r->drive, step, &shape);
-  oct_cost_step(r->cost, &shape, &price);
-  gint64 priced = 0;
-  for (guint32 s = 0; s < price.n_stages; s++)
-    priced += price.stages[s].ns + price.stages[s].send_ns;
-  out->timings[out->n++] = (oct_step_timing){.step = *step,
-                                             .graph = price.graph,
-                                             .curve = curve_for(r, step, price.graph, fits),
-                                             .measured_ns = ns,
-                                             .priced_ns = priced};
+  const double priced = (double)price_of(r, step, &price);
+  out->timings[out->n++] =
+      (oct_step_timing){.step = *step,
+                        .graph = price.graph,
+                        .curve = curve_for(r, step, price.graph, fits),
+                        .measured_ns = ns,
+                        .priced_ns = (gint64)(priced * heat_of(r, step, &price, ns))};
   return TRUE;
 }
 
 static gboolean
 add_decodes(run *r) {
-  static const guint32 batches[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512};
+  static const guint32 batches[] = {1,  2,  4,  8,  12,  16,  20,  24,  28,  32,  40,  48,
+                                    56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 384, 512};
   static const guint32 checked[] = {1, 16, 64, 256};
   const guint32 context = r->out->context;
   for (guint i = 0; i < G_N_ELEMENTS(batches); i++)
@@ -99,19 +122,8 @@ add_prompts(run *r) {
   static const guint32 tokens[] = {16, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
   for (guint i = 0; i < G_N_ELEMENTS(tokens); i++) {
     const guint32 n = MAX(1, tokens[i] / CHUNK);
-    const guint32 decodes = MIN(MIXED_DECODE, tokens[i] / MIXED_SHARE);
-    /* Decodes come on top of prompts while a step has room for them. */
-    const guint32 least =
-        tokens[i] + decodes <= r->options->drive.max_tokens ? tokens[i] : tokens[i] - decodes;
-    const guint32 rest = tokens[i] <= REST_TOKENS ? REST : 0;
-    oct_drive_step step = {.n_prefill = n, .tokens = tokens[i] / n, .rest = rest};
-    if (!add(r, &step, TRUE))
-      return FALSE;
-    step = (oct_drive_step){.n_decode = decodes,
-                            .context = r->options->context,
-                            .n_prefill = n,
-                            .tokens = least / n,
-                            .rest = rest};
+    const oct_drive_step step = {
+        .n_prefill = n, .tokens = tokens[i] / n, .rest = tokens[i] <= REST_TOKENS ? REST : 0};
     if (!add(r, &step, TRUE))
       return FALSE;
   }
@@ -126,6 +138,33 @@ add_prompts(run *r) {
   return TRUE;
 }
 
+/* Decodes and the prompts beside them: by tokens of the step. One decode already makes another row
+ * of tiles of a prompt's products. */
+static gboolean
+add_mixed(run *r) {
+  static const guint32 sizes[][2] = {{4, 16},    {16, 64},   {32, 128},   {64, 256},   {64, 512},
+                                     {1, 1024},  {16, 1024}, {64, 1024},  {128, 1024}, {224, 1024},
+                                     {16, 2048}, {64, 2048}, {192, 2048}, {64, 4096},  {64, 8192}};
+  const guint32 room = r->options->drive.max_tokens;
+  for (guint i = 0; i < G_N_ELEMENTS(sizes); i++) {
+    const guint32 n = MAX(1, sizes[i][1] / CHUNK);
+    /* Decodes come on top of prompts while a step has room for them. */
+    const guint32 tokens =
+        sizes[i][0] + sizes[i][1] <= room ? sizes[i][1] : sizes[i][1] - sizes[i][0];
+    const oct_drive_step step = {.n_decode = sizes[i][0],
+                                 .context = r->options->context,
+                                 .n_prefill = n,
+                                 .tokens = tokens / n,
+                                 .rest = tokens <= REST_TOKENS ? REST : 0};
+    if (!add(r, &step, TRUE))
+      return FALSE;
+  }
+  return add(r,
+             &(oct_drive_step){
+                 .n_decode = 64, .context = r->options->context, .n_prefill = 1, .tokens = 1024},
+             FALSE);
+}
+
 static int
 time_all(oct_world *world, void *arg) {
   run *r = arg;
@@ -134,9 +173,12 @@ time_all(oct_world *world, void *arg) {
     return 1;
   r->out->graph_max_batch = oct_drive_capabilities(r->drive)->graph_max_batch;
   r->out->open_s = (double)world->now_ns * 1e-9;
-  gboolean fine = add_decodes(r) &&
-                  (!oct_drive_capabilities(r->drive)->speculation || add_verified(r)) &&
-                  add_prompts(r);
+  const oct_drive_options *o = &r->options->drive;
+  gboolean fine =
+      oct_drive_fill(r->drive, MIN(o->max_context, r->options->context * 3 / 2), r->error) &&
+      oct_calibrate_heat(r->drive, o, r->cost, r->options->context, &r->out->heat, r->error) &&
+      add_decodes(r) && (!oct_drive_capabilities(r->drive)->speculation || add_verified(r)) &&
+      add_prompts(r) && add_mixed(r);
   oct_drive_free(r->drive);
   return fine ? 0 : 1;
 }
@@ -169,12 +211,14 @@ curve_of(const oct_step_timings *timings, oct_step_curve which, oct_curve *curve
   for (guint32 i = 0; i < timings->n; i++) {
     const oct_step_timing *t = &timings->timings[i];
     const double tokens = tokens_of(&t->step);
+    /* Of prompts beside decodes a token more may be another row of tiles. */
+    const double near = which == OCT_STEP_MIXED ? 0.005 : 0.03;
     if (t->curve != which || t->priced_ns <= 0)
       continue;
     guint32 at = 0;
-    while (at < curve->n && curve->x[at] < tokens * 0.97)
+    while (at < curve->n && curve->x[at] < tokens * (1 - near))
       at++;
-    if (at == curve->n || curve->x[at] > tokens * 1.03) {
+    if (at == curve->n || curve->x[at] > tokens * (1 + near)) {
       memmove(&curve->x[at + 1], &curve->x[at], (curve->n - at) * sizeof *curve->x);
       memmove(&curve->y[at + 1], &curve->y[at], (curve->n - at) * sizeof *curve->y);
       memmove(&counts[at + 1], &counts[at], (curve->n - at) * sizeof *counts);
@@ -190,7 +234,8 @@ curve_of(const oct_step_timings *timings, oct_step_curve which, oct_curve *curve
 
 static void
 ratios_of(const oct_step_timings *timings, oct_step_ratio *out) {
-  oct_curve *const curves[] = {&out->eager, &out->graph, &out->graph_short, &out->verify};
+  oct_curve *const curves[] = {&out->eager, &out->graph, &out->graph_short, &out->verify,
+                               &out->mixed};
   for (guint i = 0; i < G_N_ELEMENTS(curves); i++) {
     curve_of(timings, OCT_STEP_EAGER + i, curves[i]);
     if (curves[i]->n < 2)
@@ -207,6 +252,19 @@ set_curve(oct_calibration *calibration, const char *key, const char *note, const
   oct_calibration_set_list(calibration, "step_ratio", key, note, curve->y, curve->n);
 }
 
+static void
+set_heat(oct_calibration *calibration, const oct_heat_law *law) {
+  if (!oct_heat_is_known(law))
+    return;
+  oct_calibration_set(calibration, "heat", "time_constant_s",
+                      "how soon the clock follows what is computed", law->time_constant_s);
+  oct_calibration_set(calibration, "heat", "prompts",
+                      "how much longer steps with prompts take behind others for long",
+                      law->prompts);
+  oct_calibration_set(calibration, "heat", "decodes", "and decodes", law->decodes);
+  oct_calibration_set(calibration, "heat", "flops_per_s", "of those prompts", law->flops_per_s);
+}
+
 void
 oct_calibrate_set_ratios(oct_calibration *calibration, const oct_step_timings *timings) {
   oct_step_ratio ratio;
@@ -217,6 +275,9 @@ oct_calibrate_set_ratios(oct_calibration *calibration, const oct_step_timings *t
   set_curve(calibration, "graph", "the same in graphs", &ratio.graph);
   if (ratio.verify.n > 0)
     set_curve(calibration, "verify", "the same of steps that verify drafts", &ratio.verify);
+  if (ratio.mixed.n > 0)
+    set_curve(calibration, "mixed", "the same of prompts beside decodes", &ratio.mixed);
+  set_heat(calibration, &timings->heat);
   if (ratio.graph_short.n == 0)
     return;
   oct_calibration_set(calibration, "step_ratio", "graph_context", "of those", ratio.graph_context);
@@ -232,6 +293,8 @@ oct_calibrate_ratio_of(const oct_step_timings *timings, const oct_step_timing *t
   const double tokens = tokens_of(&timing->step);
   if (timing->step.drafts > 0 && ratio.verify.n > 0)
     return oct_step_ratio_at(&ratio.verify, tokens);
+  if (timing->step.n_decode > 0 && timing->step.n_prefill > 0 && ratio.mixed.n > 0)
+    return oct_step_ratio_at(&ratio.mixed, tokens);
   return timing->graph ? oct_step_ratio_graph(&ratio, tokens, timing->step.context)
                        : oct_step_ratio_at(&ratio.eager, tokens);
 }

@@ -477,6 +477,8 @@ step_ratio(const oct_cost *cost, gboolean graph, const step_totals *t) {
   const oct_step_ratio *ratio = &cost->profile->step_ratio;
   if (t->verifies && t->decode && ratio->verify.n > 0)
     return oct_step_ratio_at(&ratio->verify, (double)t->tokens);
+  if (!graph && t->n_decode > 0 && !t->decode && ratio->mixed.n > 0)
+    return oct_step_ratio_at(&ratio->mixed, (double)t->tokens);
   if (!graph)
     return oct_step_ratio_at(&ratio->eager, (double)t->tokens);
   const double n = (double)MAX(t->n_decode, 1);
@@ -539,6 +541,11 @@ oct_cost_step(const oct_cost *cost, const oct_step_shape *shape, oct_step_price 
     round_groups(cost, &sum, ratio, &out->stages[s]);
     price_send(cost, s, (double)t.tokens, &out->stages[s]);
   }
+}
+
+const oct_heat_law *
+oct_cost_heat(const oct_cost *cost) {
+  return cost->profile->heat.time_constant_s > 0 ? &cost->profile->heat : NULL;
 }
 
 /* ---------------------------------------------------------------- host */

@@ -241,7 +241,8 @@ oct_cost_rank(const oct_parallel *p, guint32 stage, guint32 domain, guint32 tens
 }
 
 /* Use. Prices one step; *out is overwritten (only n_stages stages). With several domains each layer
- * waits for the heaviest. A step without any token costs nothing. */
+ * waits for the heaviest. A step without any token costs nothing. Where the profile has a law of
+ * heat the price is of a cold chip. */
 void oct_cost_step(const oct_cost *cost, const oct_step_shape *shape, oct_step_price *out);
 
 /* The one rounding from seconds to engine time that every part of the simulation uses: to nearest.
@@ -250,6 +251,9 @@ static inline gint64
 oct_cost_ns(double seconds) {
   return (gint64)(seconds * 1e9 + 0.5);
 }
+
+/* The profile's law of heat (sim/cost/heat.h), NULL when it has none. Borrowed. */
+const oct_heat_law *oct_cost_heat(const oct_cost *cost);
 
 /* Host times of the profile's engine preset. */
 const oct_engine_times *oct_cost_engine(const oct_cost *cost);

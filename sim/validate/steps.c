@@ -41,6 +41,7 @@ typedef struct logged_instance {
   oct_cost *cost;
   guint32 seen;
   gint64 last_end_ns;
+  oct_heat heat[OCT_COST_STAGES_MAX]; /* by the real times */
 } logged_instance;
 
 typedef struct reading {
@@ -192,14 +193,28 @@ take_shape(const reading *r, const json_t *line, oct_step_shape *shape, step_kin
   return n_prompts + n_decodes + n_verified > 0 || bad_line(r, "a step without slices", error);
 }
 
+/* Seconds of a step that really ran from start_ns to end_ns: stages one after the other, each of a
+ * chip as warm as the real ones were, whose stages took their shares of the step. */
 static double
-price_s(const oct_cost *cost, const oct_step_shape *shape) {
+price_s(logged_instance *in, const oct_step_shape *shape, gint64 start_ns, gint64 end_ns) {
+  const oct_heat_law *law = oct_cost_heat(in->cost);
   oct_step_price price;
-  gint64 ns = 0;
-  oct_cost_step(cost, shape, &price);
+  gint64 cold = 0, passed = 0;
+  double ns = 0;
+  oct_cost_step(in->cost, shape, &price);
   for (guint32 s = 0; s < price.n_stages; s++)
-    ns += price.stages[s].ns + (s + 1 < price.n_stages ? price.stages[s].send_ns : 0);
-  return (double)ns * 1e-9;
+    cold += price.stages[s].ns;
+  const double stretch = cold > 0 ? (double)(end_ns - start_ns) / (double)cold : 0;
+  for (guint32 s = 0; s < price.n_stages; s++) {
+    const oct_stage_price *stage = &price.stages[s];
+    const gint64 from = start_ns + (gint64)((double)passed * stretch);
+    passed += stage->ns;
+    const gint64 to = start_ns + (gint64)((double)passed * stretch);
+    ns += (double)stage->ns *
+          (law != NULL ? oct_heat_pass(law, &in->heat[s], from, to, price.graph, stage) : 1);
+    ns += s + 1 < price.n_stages ? (double)stage->send_ns : 0;
+  }
+  return ns * 1e-9;
 }
 
 static void
@@ -256,6 +271,8 @@ take_step(reading *r, const json_t *line, GError **error) {
   logged_instance *in = find_instance(r, id);
   if (in == NULL)
     return bad_line(r, "a step of an instance that was never opened", error);
+  const double measured_s = (double)(end - start) * 1e-9;
+  const double priced_s = price_s(in, &shape, start, end);
   gboolean counts = in->seen++ >= r->validation->skip && end > start;
   /* A gap counts where the step before it had been seen to end only after this one was submitted:
    * the engine ran ahead, and the device waited nevertheless. */
@@ -266,7 +283,6 @@ take_step(reading *r, const json_t *line, GError **error) {
   in->last_end_ns = end;
   if (!counts)
     return TRUE;
-  const double measured_s = (double)(end - start) * 1e-9, priced_s = price_s(in->cost, &shape);
   score(&r->kinds[kind], priced_s, measured_s);
   score(&r->all, priced_s, measured_s);
   kind_score *place = place_of(r, &shape, kind);

@@ -8,7 +8,7 @@
 
 #include <jansson.h>
 
-#include "sim/cost/cost.h"
+#include "sim/cost/heat.h"
 
 typedef struct oct_steps_validation {
   const char *log;   /* path */

@@ -255,6 +255,8 @@ in_child(gpointer arg, gpointer out) {
   g_assert_no_error(error);
   if (c->options->step_host_ns > 0)
     profile->engine.step_host_ns = c->options->step_host_ns;
+  if (c->options->heat.time_constant_s > 0)
+    profile->heat = c->options->heat;
   oct_simgrid_options options = OCT_SIMGRID_OPTIONS_DEFAULT;
   options.profile = profile;
   options.seed = 1;

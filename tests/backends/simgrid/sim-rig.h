@@ -73,6 +73,7 @@ double sim_rig_moved(oct_world *world, const char *resource);
 typedef struct sim_rig_world {
   const char *profile;
   gint64 step_host_ns; /* 0 = the profile's */
+  oct_heat_law heat;   /* zeroed = the profile's */
   gboolean exact, load_weights;
   gint host_socket; /* + 1; 0 = each GPU's own */
   oct_expert_miss expert_miss;

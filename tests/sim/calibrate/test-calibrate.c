@@ -279,7 +279,7 @@ small_steps(const oct_model_spec *spec) {
   return (oct_steps_options){.drive = {.spec = spec,
                                        .parallel = OCT_PARALLEL_DEFAULT,
                                        .kv_dtype = OCT_DTYPE_BF16,
-                                       .max_slots = 16,
+                                       .max_slots = 32,
                                        .max_context = 512,
                                        .max_tokens = 512},
                              .context = 256,
@@ -321,7 +321,7 @@ drives_a_world(void) {
   r.profile = parse(c, &error);
   g_assert_no_error(error);
   rig_make(&r);
-  guint checked = 0, verified = 0;
+  guint checked = 0, verified = 0, mixed = 0;
   for (guint32 i = 0; i < timings->n; i++) {
     const oct_step_timing *t = &timings->timings[i];
     oct_step_shape shape = {.n_domains = 1};
@@ -332,13 +332,67 @@ drives_a_world(void) {
                              .flags = t->step.drafts > 0 ? OCT_SLICE_VERIFY : 0};
     for (guint32 k = 0; k < t->step.n_decode; k++)
       oct_domain_shape_add(&shape.domains[0], &slice, t->step.context - 1, 0);
+    const oct_slice prompt = {
+        .n_tokens = t->step.tokens, .sample = OCT_SAMPLE_LAST, .flags = OCT_SLICE_PREFILL};
+    for (guint32 k = 0; k < t->step.n_prefill; k++)
+      oct_domain_shape_add(&shape.domains[0], &prompt, 0, 0);
+    mixed += t->curve == OCT_STEP_MIXED;
     verified += t->curve == OCT_STEP_VERIFY;
     double price = (double)step_ns(&r, &shape), measured = (double)t->measured_ns;
     g_assert_cmpfloat_with_epsilon(price, measured, 1e-4 * measured);
     checked++;
   }
   g_assert_cmpuint(verified, ==, 6);
-  g_assert_cmpuint(checked, ==, 16); /* with five batches at two contexts */
+  g_assert_cmpuint(mixed, ==, 2);
+  g_assert_cmpuint(checked, ==, 28); /* with ten batches at two contexts */
+}
+
+/* Rounds as a chip with this law takes them. */
+static void
+make_round(const oct_heat_law *law, oct_heat_round *round) {
+  const double decode_s = 5e-3, prompt_s = 20e-3;
+  double level = 0;
+  for (guint k = 0; k < 20; k++)
+    for (guint32 p = 0; p < round->rest + round->busy; p++) {
+      const gboolean rests = p < round->rest;
+      const double cold = rests ? decode_s : prompt_s;
+      const double load = rests ? round->decode_flops / (cold * law->flops_per_s) : 1;
+      double seconds = cold, mean = 0, next = level;
+      for (guint i = 0; i < 20; i++) { /* until it agrees with its own length */
+        next = oct_heat_after(law, level, load, seconds, &mean);
+        seconds = cold * oct_heat_factor(law, rests, load, mean);
+      }
+      round->times[p] = (gint64)(seconds * 1e9);
+      level = next;
+    }
+}
+
+static void
+heat_is_found(void) {
+  const oct_heat_law law = {
+      .time_constant_s = 0.04, .prompts = 0.17, .decodes = 0.05, .flops_per_s = 7e14};
+  oct_heat_round round = {
+      .rest = 24, .busy = 6, .decode_flops = 0.25e12, .prompt_flops = 7e14 * 0.02 * 1.17};
+  oct_heat_law found;
+  make_round(&law, &round);
+  g_assert_true(oct_calibrate_heat_fit(&round, &found));
+  g_assert_cmpfloat_with_epsilon(found.time_constant_s, law.time_constant_s, 0.004);
+  g_assert_cmpfloat_with_epsilon(found.prompts, law.prompts, 0.02);
+  g_assert_cmpfloat_with_epsilon(found.decodes, law.decodes, 0.01);
+  g_assert_cmpfloat_with_epsilon(found.flops_per_s, law.flops_per_s, 0.05 * law.flops_per_s);
+  /* Steps of one length each show none. */
+  for (guint32 p = 0; p < round.rest + round.busy; p++)
+    round.times[p] = p < round.rest ? 5000000 : 20000000;
+  g_assert_false(oct_calibrate_heat_fit(&round, &found));
+  g_assert_false(oct_heat_is_known(&found));
+  oct_step_price price = {.n_stages = 1};
+  g_assert_cmpfloat(oct_calibrate_heat_factor(&found, &price, 0.02, 0, 0), ==, 1);
+  /* Prompts without rest are as warm as can be. */
+  price.stages[0].groups[0].flops = 1e15;
+  g_assert_cmpfloat_with_epsilon(oct_calibrate_heat_factor(&law, &price, 0.02, 0, 0), 1.17, 1e-4);
+  const double rested = oct_calibrate_heat_factor(&law, &price, 0.02, 0.02, 0);
+  g_assert_cmpfloat(rested, >, 1.05);
+  g_assert_cmpfloat(rested, <, 1.14);
 }
 
 /* Times of the clock: all that can be said is that they are there, and not absurd. */
@@ -408,6 +462,7 @@ main(int argc, char **argv) {
   g_test_add_func("/sim/calibrate/tables/end-where-times-are-missing", gaps_are_cut_off);
   g_test_add_func("/sim/calibrate/tables/are-refused-by-name", bad_tables_are_refused);
   g_test_add_func("/sim/calibrate/steps/are-timed-and-priced", drives_a_world);
+  g_test_add_func("/sim/calibrate/heat/is-found-in-rounds-of-prompts", heat_is_found);
   g_test_add_func("/sim/calibrate/host/engine-is-timed-on-any-world", times_the_engine);
   g_test_add_func("/sim/calibrate/steps/refuse-recurrent-models", recurrent_models_are_refused);
   g_test_add_func("/sim/calibrate/steps/ratios-are-linear-and-flat-outside", ratios_are_linear);

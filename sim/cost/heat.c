@@ -1,0 +1,66 @@
+#include "sim/cost/heat.h"
+
+#include <math.h>
+
+#define COLD 1e-4 /* what is left below it is nothing */
+
+double
+oct_heat_load(const oct_heat_law *law, const oct_stage_price *price, double seconds) {
+  double flops = 0;
+  for (guint g = 0; g < OCT_COST_GROUPS; g++)
+    flops += price->groups[g].flops;
+  return seconds > 0 ? MIN(1, flops / (seconds * law->flops_per_s)) : 0;
+}
+
+double
+oct_heat_factor(const oct_heat_law *law, gboolean graph, double load, double level) {
+  const double slope = graph ? law->decodes : law->decodes + (law->prompts - law->decodes) * load;
+  return 1 + slope * level;
+}
+
+double
+oct_heat_after(const oct_heat_law *law, double level, double load, double seconds, double *mean) {
+  const double t = seconds / law->time_constant_s, left = exp(-t);
+  if (mean != NULL)
+    *mean = t > 0 ? load + (level - load) * (1 - left) / t : level;
+  return load + (level - load) * left;
+}
+
+/* The level at begin_ns, after nothing was computed since. */
+static double
+level_at(const oct_heat_law *law, const oct_heat *heat, gint64 begin_ns) {
+  if (heat->level < COLD)
+    return 0;
+  const double idle_s = (double)MAX(0, begin_ns - heat->at_ns) * 1e-9;
+  return idle_s > 0 ? oct_heat_after(law, heat->level, 0, idle_s, NULL) : heat->level;
+}
+
+void
+oct_heat_price(const oct_heat_law *law, oct_heat *heat, gint64 begin_ns, gboolean graph,
+               oct_stage_price *price) {
+  const double cold_s = (double)price->ns * 1e-9, before = level_at(law, heat, begin_ns);
+  const double load = oct_heat_load(law, price, cold_s);
+  double mean, factor = 1;
+  for (guint i = 0; i < 2; i++) { /* the mean is over the step as long as it gets */
+    heat->level = oct_heat_after(law, before, load, cold_s * factor, &mean);
+    factor = oct_heat_factor(law, graph, load, mean);
+  }
+  price->ns = 0;
+  for (guint g = 0; g < OCT_COST_GROUPS; g++) {
+    if (g != OCT_PART_COPY)
+      price->groups[g].ns = oct_cost_ns((double)price->groups[g].ns * 1e-9 * factor);
+    price->ns += price->groups[g].ns;
+  }
+  heat->at_ns = begin_ns + price->ns;
+}
+
+double
+oct_heat_pass(const oct_heat_law *law, oct_heat *heat, gint64 begin_ns, gint64 end_ns,
+              gboolean graph, const oct_stage_price *price) {
+  const double seconds = (double)(end_ns - begin_ns) * 1e-9;
+  const double load = oct_heat_load(law, price, (double)price->ns * 1e-9);
+  double mean;
+  heat->level = oct_heat_after(law, level_at(law, heat, begin_ns), load, seconds, &mean);
+  heat->at_ns = end_ns;
+  return oct_heat_factor(law, graph, load, mean);
+}
