@@ -6,6 +6,7 @@
 
 #include "backends/registry.h"
 #include "cli/calibrate-gpu.h"
+#include "cli/calibrate-served.h"
 #include "cli/cli.h"
 #include "cli/report-file.h"
 #include "engine/base/assert.h"
@@ -290,6 +291,25 @@ time_steps(work *w, GError **error) {
   return TRUE;
 }
 
+/* Without a server that answers, what a request costs stays as in the base. */
+static void
+put_request(work *w) {
+  g_autoptr(GError) why = NULL;
+  g_autofree char *group = g_strdup_printf("engine %s", w->base->engine.preset);
+  const oct_calibrate_server how = {.model = w->o->models != NULL ? w->o->models[0] : DEFAULT_MODEL,
+                                    .backend = w->o->backend != NULL ? w->o->backend : "cuda",
+                                    .gpus = gpus_of(w)};
+  double seconds;
+  tell(w, "requests over HTTP");
+  if (!oct_calibrate_request(&how, &seconds, &why)) {
+    g_printerr("octet: calibrate: what a request costs is not measured: %s\n", why->message);
+    return;
+  }
+  oct_calibration_set(w->calibration, group, "request_in_us",
+                      "HTTP, checks and queues of a prompt of 1,024 token ids, and the way back",
+                      seconds * 1e6);
+}
+
 /* ---------------------------------------------------------------- the command */
 
 static gboolean
@@ -320,7 +340,10 @@ calibrate(work *w, GError **error) {
   if (w->o->no_steps)
     return TRUE;
   tell(w, "whole steps");
-  return time_steps(w, error) && write_profile(w, error);
+  if (!time_steps(w, error))
+    return FALSE;
+  put_request(w);
+  return write_profile(w, error);
 }
 
 static int

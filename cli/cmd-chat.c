@@ -1,15 +1,12 @@
 /* octet chat: a conversation in a terminal, with a server or with a model that it serves itself. */
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/local-server.h"
 #include "cli/server-flags.h"
 #include "cli/trace-flags.h"
 #include "client/ask.h"
@@ -36,12 +33,6 @@ typedef struct options {
   oct_server_flags server;
   char *system, *max_tokens, *temperature, *backend;
 } options;
-
-/* A server of its own. */
-typedef struct local {
-  char *folder, *socket, *log; /* NULL where there is none */
-  GPid pid;
-} local;
 
 typedef struct session {
   oct_client *client;
@@ -261,82 +252,26 @@ converse(session *s) {
 
 /* --- a server of its own ---------------------------------------------------------------------- */
 
-/* Ends with this process, and does not hear the terminal's Ctrl-C. */
-static void
-before_serving(gpointer unused) {
-  (void)unused;
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
-  setpgid(0, 0);
-}
-
 static gboolean
-start_local(local *l, const options *o, const char *model, GError **error) {
-  g_autofree char *self = g_file_read_link("/proc/self/exe", error);
-  if (self == NULL || (l->folder = g_dir_make_tmp("octet-XXXXXX", error)) == NULL)
-    return FALSE;
-  l->socket = g_build_filename(l->folder, "socket", NULL);
-  l->log = g_build_filename(l->folder, "log", NULL);
-  int log = open(l->log, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-  if (log < 0) {
-    g_set_error(error, OCT_CLIENT_ERROR, OCT_CLIENT_ERROR_SYSTEM, "%s: %s", l->log,
-                g_strerror(errno));
-    return FALSE;
-  }
-  const char *argv[] = {self,        "serve",
-                        model,       "--uds",
-                        l->socket,   "--disable-access-log",
-                        "--backend", o->backend != NULL ? o->backend : "cpu",
-                        NULL};
-  gboolean good = g_spawn_async_with_fds(NULL, (char **)argv, NULL, G_SPAWN_DO_NOT_REAP_CHILD,
-                                         before_serving, NULL, &l->pid, -1, log, log, error);
-  close(log);
-  return good;
+start_local(oct_local_server *l, const options *o, const char *model, GError **error) {
+  const char *args[] = {model, "--disable-access-log", "--backend",
+                        o->backend != NULL ? o->backend : "cpu", NULL};
+  return oct_local_server_start(l, NULL, args, error);
 }
 
 /* Why it is not there: its last words. */
 static void
-explain(const local *l, GError **error) {
-  g_autofree char *text = NULL;
-  int status;
-  if (waitpid(l->pid, &status, WNOHANG) != l->pid ||
-      !g_file_get_contents(l->log, &text, NULL, NULL))
+explain(const oct_local_server *l, GError **error) {
+  g_autofree char *last = oct_local_server_last_words(l);
+  if (last == NULL)
     return;
-  g_auto(GStrv) lines = g_strsplit(g_strchomp(text), "\n", -1);
-  const char *last = "";
-  for (char **line = lines; *line != NULL; line++)
-    if (!g_str_has_prefix(*line, "Try '"))
-      last = *line;
   g_clear_error(error);
   g_set_error(error, OCT_CLIENT_ERROR, OCT_CLIENT_ERROR_ANSWER, "%s", last);
 }
 
-static void
-stop_local(local *l) {
-  if (l->pid > 0) {
-    kill(l->pid, SIGTERM);
-    waitpid(l->pid, NULL, 0);
-    g_spawn_close_pid(l->pid);
-  }
-  if (l->folder != NULL) {
-    unlink(l->log);
-    unlink(l->socket);
-    rmdir(l->folder);
-  }
-  g_free(l->folder);
-  g_free(l->socket);
-  g_free(l->log);
-}
-
-static gboolean
-has_ended(const local *l) {
-  siginfo_t info = {0};
-  return l->pid > 0 && waitid(P_PID, (id_t)l->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-         info.si_pid == l->pid;
-}
-
 /* The model's name, once the server answers. */
 static char *
-wait_for_server(const local *l, const options *o, oct_client *client, GError **error) {
+wait_for_server(const oct_local_server *l, const options *o, oct_client *client, GError **error) {
   gint64 end = oct_client_now_ns() + (l->pid > 0 ? LOCAL_NS : REMOTE_NS);
   while (!interrupted) {
     g_autoptr(GError) why = NULL;
@@ -344,7 +279,7 @@ wait_for_server(const local *l, const options *o, oct_client *client, GError **e
     char *model = oct_server_wait(&o->server, client, MIN(end, now + NS_PER_S / 2), &why);
     if (model != NULL)
       return model;
-    if (now >= end || has_ended(l)) {
+    if (now >= end || oct_local_server_has_ended(l)) {
       g_propagate_error(error, g_steal_pointer(&why));
       explain(l, error);
       return NULL;
@@ -378,7 +313,7 @@ read_options(const options *o, session *s, GError **error) {
 }
 
 static gboolean
-talk(const options *o, session *s, local *l, const char *where, GError **error) {
+talk(const options *o, session *s, oct_local_server *l, const char *where, GError **error) {
   g_autofree char *url = g_strdup(where);
   if (!is_url(where)) {
     if (!start_local(l, o, where, error))
@@ -398,7 +333,7 @@ talk(const options *o, session *s, local *l, const char *where, GError **error) 
 static int
 run(const options *o, const char *where) {
   GError *error = NULL;
-  local l = {0};
+  oct_local_server l = {0};
   session s = {.talk = oct_talk_new(), .answer = g_string_new(NULL)};
   int status = OCT_EXIT_OK;
   /* No SA_RESTART: Ctrl-C ends the wait for a line. */
@@ -420,7 +355,7 @@ run(const options *o, const char *where) {
   oct_talk_free(s.talk);
   g_string_free(s.answer, TRUE);
   g_free(s.model);
-  stop_local(&l);
+  oct_local_server_stop(&l);
   return status;
 }
 

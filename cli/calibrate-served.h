@@ -1,0 +1,22 @@
+/* The part of octet calibrate that asks a server: what a request costs beside its steps. */
+#ifndef OCT_CLI_CALIBRATE_SERVED_H
+#define OCT_CLI_CALIBRATE_SERVED_H
+
+#include <glib.h>
+
+#define OCT_CALIBRATE_REQUEST_TOKENS 1024 /* of the prompts that are sent */
+
+typedef struct oct_calibrate_server {
+  const char *program; /* octet; NULL: this one */
+  const char *model, *backend;
+  guint gpus;
+} oct_calibrate_server;
+
+/* Serves the model with made-up weights at a Unix socket, sends it prompts of token ids one at a
+ * time and logs its steps: *seconds becomes the median of the time to the first token without
+ * that from the submission of its step to the step's end: HTTP, checks, queues, and the way back.
+ * Takes some seconds. FALSE with *error: no server, or no answers. */
+gboolean oct_calibrate_request(const oct_calibrate_server *how, double *seconds,
+                               GError **error) G_GNUC_WARN_UNUSED_RESULT;
+
+#endif
