@@ -51,12 +51,12 @@ typedef struct field {
   { g, k, FIELD_DOUBLE, need, AT(member), __VA_ARGS__, 0, 0, NULL }
 #define CURVE(g, k, member, need, n, grid)                                                         \
   { g, k, FIELD_CURVE, need, AT(member), 1e-3, 1e9, 1e-6, n, grid }
-#define RATIO(k, member, grid)                                                                     \
-  { "step_ratio", k, FIELD_CURVE, NEED_GROUP, AT(member), 0.05, 20, 1, 0, grid }
-#define MAY_RATIO(k, member, grid)                                                                 \
-  { "step_ratio", k, FIELD_CURVE, NEED_NEVER, AT(member), 0.05, 20, 1, 0, grid }
 #define GRID(g, k)                                                                                 \
   { g, k, FIELD_GRID, NEED_NEVER, 0, 0, 0, 0, 0, NULL }
+#define RATIO(k, member, need)                                                                     \
+  GRID("step_ratio", k "_tokens"), {                                                               \
+    "step_ratio", k, FIELD_CURVE, need, AT(member), 0.05, 20, 1, 0, k "_tokens"                    \
+  }
 #define FIT(g, k, member, type, need)                                                              \
   { g, k, FIELD_LIST, need, AT(member), 0, 1e6, 0, sizeof(type) / sizeof(double), NULL }
 #define GPUS(g, k, member, need)                                                                   \
@@ -155,20 +155,13 @@ static const field fields[] = {
     FIT("collective_fit", "alltoall", collective_fit[OCT_COLLECTIVE_ALL_TO_ALL], oct_collective_fit,
         NEED_LAWS),
     FIT("collective_fit", "oneshot_all_reduce", oneshot_fit, oct_collective_fit, NEED_LAWS),
-
-    GRID("step_ratio", "graph_tokens"),
-    RATIO("graph", step_ratio.graph, "graph_tokens"),
-    GRID("step_ratio", "eager_tokens"),
-    RATIO("eager", step_ratio.eager, "eager_tokens"),
-    GRID("step_ratio", "graph_short_tokens"),
-    MAY_RATIO("graph_short", step_ratio.graph_short, "graph_short_tokens"),
-    GRID("step_ratio", "verify_tokens"),
-    MAY_RATIO("verify", step_ratio.verify, "verify_tokens"),
-    GRID("step_ratio", "mixed_tokens"),
-    MAY_RATIO("mixed", step_ratio.mixed, "mixed_tokens"),
+    RATIO("graph", step_ratio.graph, NEED_GROUP),
+    RATIO("eager", step_ratio.eager, NEED_GROUP),
+    RATIO("graph_short", step_ratio.graph_short, NEED_NEVER),
+    RATIO("verify", step_ratio.verify, NEED_NEVER),
+    RATIO("mixed", step_ratio.mixed, NEED_NEVER),
     WHEN("step_ratio", "graph_context", step_ratio.graph_context, NEED_SHORT, 1, 1e7),
     WHEN("step_ratio", "graph_short_context", step_ratio.graph_short_context, NEED_SHORT, 1, 1e7),
-
     WHEN("heat", "time_constant_s", heat.time_constant_s, NEED_GROUP, 1e-4, 10),
     WHEN("heat", "prompts", heat.prompts, NEED_GROUP, 0, 4),
     WHEN("heat", "decodes", heat.decodes, NEED_GROUP, 0, 4),
