@@ -3,9 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-#define BUSY    6
-#define REST    24
-#define ROUNDS  8
+#include "engine/base/assert.h"
+
 #define TOKENS  1024 /* of a prompt */
 #define DECODES 16   /* beside it, and in the rest */
 
@@ -46,12 +45,13 @@ fit_line(const line *l, double *slope) {
 
 /* The mean level during each step, once rounds have gone on for long. */
 static void
-levels_of(const oct_heat_round *round, const oct_heat_law *law, double *levels) {
+levels_of(const oct_heat_rounds *r, const oct_heat_round *round, const oct_heat_law *law,
+          double *levels) {
   double level = 0;
   for (guint32 k = 0; k < SETTLING; k++)
     for (guint32 p = 0; p < round->rest + round->busy; p++) {
       const double seconds = (double)round->times[p] * 1e-9;
-      const double flops = p < round->rest ? round->decode_flops : round->prompt_flops;
+      const double flops = p < round->rest ? r->decode_flops : r->prompt_flops;
       level = oct_heat_after(law, level, MIN(1, flops / (seconds * law->flops_per_s)), seconds,
                              &levels[p]);
     }
@@ -59,29 +59,42 @@ levels_of(const oct_heat_round *round, const oct_heat_law *law, double *levels) 
 
 /* The slopes at this time constant; what they do not explain. */
 static double
-fit_at(const oct_heat_round *round, double time_constant_s, oct_heat_law *law) {
-  double levels[OCT_HEAT_ROUND_MAX];
+fit_at(const oct_heat_rounds *r, double time_constant_s, oct_heat_law *law) {
   line decodes = {0}, prompts = {0};
   law->time_constant_s = time_constant_s;
-  levels_of(round, law, levels);
-  for (guint32 p = 0; p < round->rest + round->busy; p++)
-    add_point(p < round->rest ? &decodes : &prompts, levels[p], (double)round->times[p]);
+  for (guint i = 0; i < r->n; i++) {
+    const oct_heat_round *round = &r->rounds[i];
+    double levels[OCT_HEAT_ROUND_MAX];
+    levels_of(r, round, law, levels);
+    for (guint32 p = 0; p < round->rest + round->busy; p++)
+      add_point(p < round->rest ? &decodes : &prompts, levels[p], (double)round->times[p]);
+  }
   return fit_line(&decodes, &law->decodes) + fit_line(&prompts, &law->prompts);
 }
 
+/* Of a step with prompts, in seconds; 0: there are too few of them. */
+static double
+longest_prompt(const oct_heat_rounds *r) {
+  gint64 longest = 0;
+  guint32 n = 0;
+  for (guint i = 0; i < r->n; i++) {
+    const oct_heat_round *round = &r->rounds[i];
+    for (guint32 p = round->rest; p < round->rest + round->busy; p++, n++)
+      longest = MAX(longest, round->times[p]);
+  }
+  return n > 1 ? (double)longest * 1e-9 : 0;
+}
+
 gboolean
-oct_calibrate_heat_fit(const oct_heat_round *round, oct_heat_law *law) {
-  double least = INFINITY, longest_s = 0;
+oct_calibrate_heat_fit(const oct_heat_rounds *rounds, oct_heat_law *law) {
+  const double longest_s = longest_prompt(rounds);
+  double least = INFINITY;
   memset(law, 0, sizeof *law);
-  if (round->busy < 2 || round->rest < 2)
+  if (!(longest_s > 0) || !(rounds->prompt_flops > 0))
     return FALSE;
-  for (guint32 p = round->rest; p < round->rest + round->busy; p++)
-    longest_s = MAX(longest_s, (double)round->times[p] * 1e-9);
-  if (!(longest_s > 0) || !(round->prompt_flops > 0))
-    return FALSE;
-  oct_heat_law best = {0}, one = {.flops_per_s = round->prompt_flops / longest_s};
+  oct_heat_law best = {0}, one = {.flops_per_s = rounds->prompt_flops / longest_s};
   for (guint k = 0; k <= STEPS; k++) {
-    const double left = fit_at(round, LEAST_S * pow(MOST_S / LEAST_S, (double)k / STEPS), &one);
+    const double left = fit_at(rounds, LEAST_S * pow(MOST_S / LEAST_S, (double)k / STEPS), &one);
     if (left < least) {
       least = left;
       best = one;
@@ -108,20 +121,26 @@ flops_of(const oct_cost *cost, const oct_drive *drive, const oct_drive_step *ste
 
 gboolean
 oct_calibrate_heat(oct_drive *drive, const oct_drive_options *options, const oct_cost *cost,
-                   guint32 context, oct_heat_law *law, GError **error) {
-  const oct_drive_step step = {
-      .n_decode = DECODES, .context = context, .n_prefill = 1, .tokens = TOKENS, .rest = REST};
+                   guint32 context, oct_heat_rounds *rounds, GError **error) {
+  /* How many decodes, prompts, and rounds. */
+  static const guint32 kinds[OCT_HEAT_ROUNDS_MAX][3] = {
+      {24, 6, 6}, {16, 1, 10}, {8, 2, 10}, {4, 1, 12}, {2, 1, 16}};
+  oct_drive_step step = {.n_decode = DECODES, .context = context, .n_prefill = 1, .tokens = TOKENS};
   const oct_drive_step decodes = {.n_decode = DECODES, .context = context};
-  oct_heat_round round = {.rest = REST, .busy = BUSY};
-  memset(law, 0, sizeof *law);
-  G_STATIC_ASSERT(REST + BUSY <= OCT_HEAT_ROUND_MAX);
-  if (options->parallel.pipeline > 1 || !oct_drive_rounds_fit(options, &step, BUSY, ROUNDS))
-    return TRUE;
-  if (!oct_drive_rounds(drive, &step, BUSY, ROUNDS, round.times, error))
-    return FALSE;
-  round.decode_flops = flops_of(cost, drive, &decodes);
-  round.prompt_flops = flops_of(cost, drive, &step);
-  (void)oct_calibrate_heat_fit(&round, law);
+  *rounds = (oct_heat_rounds){.decode_flops = flops_of(cost, drive, &decodes),
+                              .prompt_flops = flops_of(cost, drive, &step)};
+  for (guint i = 0; i < OCT_HEAT_ROUNDS_MAX; i++) {
+    oct_heat_round *r = &rounds->rounds[i];
+    step.rest = r->rest = kinds[i][0];
+    r->busy = kinds[i][1];
+    oct_assert(r->rest + r->busy <= OCT_HEAT_ROUND_MAX);
+    if (options->parallel.pipeline > 1 ||
+        !oct_drive_rounds_fit(options, &step, r->busy, kinds[i][2]))
+      return TRUE;
+    if (!oct_drive_rounds(drive, &step, r->busy, kinds[i][2], r->times, error))
+      return FALSE;
+    rounds->n++;
+  }
   return TRUE;
 }
 

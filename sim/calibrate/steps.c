@@ -10,6 +10,8 @@
 /* Prompts up to that are served between decodes, more stand in a queue. */
 #define REST_TOKENS 2048
 #define REST        4 /* steps of decodes */
+/* What comes alone finds a chip that has rested. */
+#define LONE_REST 16
 
 typedef struct run {
   const oct_steps_options *options;
@@ -69,8 +71,9 @@ add(run *r, const oct_drive_step *step, gboolean fits) {
   oct_step_timings *out = r->out;
   oct_step_price price;
   /* Long steps take long. */
-  const guint32 repeats =
-      tokens_of(step) > LONG_STEP ? (r->options->repeats + 1) / 2 : r->options->repeats;
+  const guint32 repeats = tokens_of(step) > LONG_STEP || step->rest > REST
+                              ? (r->options->repeats + 1) / 2
+                              : r->options->repeats;
   if (!oct_drive_fits(&r->options->drive, step, repeats) || out->n == OCT_STEP_TIMINGS_MAX)
     return TRUE;
   gint64 ns = oct_drive_time(r->drive, step, repeats, r->error);
@@ -176,9 +179,12 @@ time_all(oct_world *world, void *arg) {
   const oct_drive_options *o = &r->options->drive;
   gboolean fine =
       oct_drive_fill(r->drive, MIN(o->max_context, r->options->context * 3 / 2), r->error) &&
-      oct_calibrate_heat(r->drive, o, r->cost, r->options->context, &r->out->heat, r->error) &&
-      add_decodes(r) && (!oct_drive_capabilities(r->drive)->speculation || add_verified(r)) &&
-      add_prompts(r) && add_mixed(r);
+      oct_calibrate_heat(r->drive, o, r->cost, r->options->context, &r->out->rounds, r->error);
+  if (fine)
+    (void)oct_calibrate_heat_fit(&r->out->rounds, &r->out->heat);
+  fine = fine && add_decodes(r) &&
+         (!oct_drive_capabilities(r->drive)->speculation || add_verified(r)) && add_prompts(r) &&
+         add_mixed(r);
   oct_drive_free(r->drive);
   return fine ? 0 : 1;
 }

@@ -33,8 +33,9 @@ typedef struct oct_step_timings {
   oct_step_timing timings[OCT_STEP_TIMINGS_MAX];
   guint32 context, short_context; /* of decodes that take part */
   guint32 graph_max_batch;        /* as the world told */
-  oct_heat_law heat;              /* zeroed: the chip shows none */
-  double open_s;                  /* until the instance was there */
+  oct_heat_rounds rounds;
+  oct_heat_law heat; /* theirs; zeroed: the chip shows none */
+  double open_s;     /* until the instance was there */
 } oct_step_timings;
 
 typedef struct oct_steps_options {

@@ -349,14 +349,14 @@ drives_a_world(void) {
 
 /* Rounds as a chip with this law takes them. */
 static void
-make_round(const oct_heat_law *law, oct_heat_round *round) {
+make_round(const oct_heat_law *law, const oct_heat_rounds *rounds, oct_heat_round *round) {
   const double decode_s = 5e-3, prompt_s = 20e-3;
   double level = 0;
   for (guint k = 0; k < 20; k++)
     for (guint32 p = 0; p < round->rest + round->busy; p++) {
       const gboolean rests = p < round->rest;
       const double cold = rests ? decode_s : prompt_s;
-      const double load = rests ? round->decode_flops / (cold * law->flops_per_s) : 1;
+      const double load = rests ? rounds->decode_flops / (cold * law->flops_per_s) : 1;
       double seconds = cold, mean = 0, next = level;
       for (guint i = 0; i < 20; i++) { /* until it agrees with its own length */
         next = oct_heat_after(law, level, load, seconds, &mean);
@@ -371,19 +371,23 @@ static void
 heat_is_found(void) {
   const oct_heat_law law = {
       .time_constant_s = 0.04, .prompts = 0.17, .decodes = 0.05, .flops_per_s = 7e14};
-  oct_heat_round round = {
-      .rest = 24, .busy = 6, .decode_flops = 0.25e12, .prompt_flops = 7e14 * 0.02 * 1.17};
+  oct_heat_rounds rounds = {.rounds = {{.rest = 24, .busy = 6}, {.rest = 4, .busy = 1}},
+                            .n = 2,
+                            .decode_flops = 0.25e12,
+                            .prompt_flops = 7e14 * 0.02 * 1.17};
   oct_heat_law found;
-  make_round(&law, &round);
-  g_assert_true(oct_calibrate_heat_fit(&round, &found));
+  for (guint i = 0; i < rounds.n; i++)
+    make_round(&law, &rounds, &rounds.rounds[i]);
+  g_assert_true(oct_calibrate_heat_fit(&rounds, &found));
   g_assert_cmpfloat_with_epsilon(found.time_constant_s, law.time_constant_s, 0.004);
   g_assert_cmpfloat_with_epsilon(found.prompts, law.prompts, 0.02);
   g_assert_cmpfloat_with_epsilon(found.decodes, law.decodes, 0.01);
   g_assert_cmpfloat_with_epsilon(found.flops_per_s, law.flops_per_s, 0.05 * law.flops_per_s);
   /* Steps of one length each show none. */
-  for (guint32 p = 0; p < round.rest + round.busy; p++)
-    round.times[p] = p < round.rest ? 5000000 : 20000000;
-  g_assert_false(oct_calibrate_heat_fit(&round, &found));
+  for (guint i = 0; i < rounds.n; i++)
+    for (guint32 p = 0; p < rounds.rounds[i].rest + rounds.rounds[i].busy; p++)
+      rounds.rounds[i].times[p] = p < rounds.rounds[i].rest ? 5000000 : 20000000;
+  g_assert_false(oct_calibrate_heat_fit(&rounds, &found));
   g_assert_false(oct_heat_is_known(&found));
   oct_step_price price = {.n_stages = 1};
   g_assert_cmpfloat(oct_calibrate_heat_factor(&found, &price, 0.02, 0, 0), ==, 1);
