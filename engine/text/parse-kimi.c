@@ -27,8 +27,9 @@ k2_call(oct_parser *p) {
   gboolean number =
       colon != NULL && colon[1] != 0 && strspn(colon + 1, "0123456789") == strlen(colon + 1);
   g_autofree char *name = number ? g_strndup(begin, (gsize)(colon - begin)) : g_strdup(begin);
+  gboolean whole = memchr(p->body->str, 0, p->body->len) == NULL; /* a name has no NUL */
   g_string_truncate(p->body, 0);
-  if (*name != 0)
+  if (*name != 0 && whole)
     (void)!oct_parse_call(p, name, id);
 }
 
@@ -143,12 +144,12 @@ oct_xtml_free(struct oct_xtml *x) {
   g_free(x);
 }
 
-/* The value of key="…" in a header, its escapes undone; NULL when there is none. */
+/* The value of key="…" in a header, its escapes undone; NULL when there is none, or NUL in it. */
 static char *
 attribute(const GString *header, const char *key) {
   g_autofree char *wanted = g_strconcat(" ", key, "=\"", NULL);
   const char *begin = strstr(header->str, wanted);
-  if (begin == NULL)
+  if (begin == NULL || strlen(header->str) != header->len)
     return NULL;
   begin += strlen(wanted);
   const char *end = strchr(begin, '"');

@@ -16,15 +16,27 @@ is_blank(char byte) {
   return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r';
 }
 
+/* Length of the marker that begins there, or 0. Models write any byte, NUL among them. */
+static gsize
+marker_at(const GString *text, gsize at) {
+  for (guint i = 0; i < G_N_ELEMENTS(markers); i++) {
+    gsize n = strlen(markers[i]);
+    if (n <= text->len - at && memcmp(text->str + at, markers[i], n) == 0)
+      return n;
+  }
+  return text->str[at] == ID_MARK;
+}
+
 /* What was begun and is no call: answer text, without markers. */
 static void
 give_up(oct_parser *p) {
-  for (guint i = 0; i < G_N_ELEMENTS(markers); i++)
-    g_string_replace(p->body, markers[i], " ", 0);
-  for (gsize i = 0; i < p->body->len; i++)
-    if (p->body->str[i] == ID_MARK)
-      p->body->str[i] = ' ';
-  oct_parse_text(p, OCT_PARSE_CONTENT, p->body->str, p->body->len);
+  g_autoptr(GString) text = g_string_sized_new(p->body->len);
+  for (gsize at = 0; at < p->body->len;) {
+    gsize marker = marker_at(p->body, at);
+    g_string_append_c(text, marker > 0 ? ' ' : p->body->str[at]);
+    at += MAX(marker, 1);
+  }
+  oct_parse_text(p, OCT_PARSE_CONTENT, text->str, text->len);
   g_string_truncate(p->body, 0);
 }
 
@@ -36,18 +48,23 @@ end_calls(oct_parser *p) {
   p->trim = TRUE;
 }
 
-/* name, id or none, arguments: the body is whole. */
+/* name, id or none, arguments: the body is whole. A name has no NUL. */
 static void
 end_named(oct_parser *p) {
-  const char *args = strchr(p->body->str, '{');
-  g_autofree char *name = g_strndup(p->body->str, (gsize)(args - p->body->str));
+  const char *args = memchr(p->body->str, '{', p->body->len);
+  gsize head = (gsize)(args - p->body->str);
+  if (memchr(p->body->str, '\0', head) != NULL) {
+    end_calls(p);
+    return;
+  }
+  g_autofree char *name = g_strndup(p->body->str, head);
   char *id = strchr(name, ID_MARK);
   if (id != NULL)
     *id++ = '\0';
   g_strstrip(name);
   if (id != NULL)
     g_strstrip(id);
-  gsize size = p->body->len - (gsize)(args - p->body->str);
+  gsize size = p->body->len - head;
   if (*name != '\0' && strpbrk(name, " \n\t\"") == NULL && oct_json_is_object(args, size)) {
     if (oct_parse_call(p, name, id != NULL && *id != '\0' ? id : NULL)) {
       oct_parse_arguments(p, args, size);

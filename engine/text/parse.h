@@ -4,7 +4,8 @@
  * families, whose markers are control tokens) in any pieces, and reports events. All the events of
  * a kind and tool call together are the same however the text was cut. Markers of the family are
  * never part of an event, however a stream is broken off or disordered: what is not understood is
- * answer text without them. Linear in the text.
+ * answer text without them. (Ordinary text in front of and behind one that is taken out may spell
+ * another.) NUL is a byte like others, but in no name. Linear in the text.
  *
  * Model output is input like any other: nothing here is executed, and every buffer has a limit.
  */

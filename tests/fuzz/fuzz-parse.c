@@ -1,8 +1,8 @@
 /* Fuzz target: an answer of any family, taken apart. The first byte chooses the family, whether
- * tools were offered and whether the prompt ends inside the reasoning; bytes below 32 are markers
- * and what stands between them, all others themselves. Whatever the stream, cuts change nothing, a
- * call is ended before the next begins, no event has a marker of Kimi's in it, and the arguments
- * that Kimi K3 wrote as elements are an object of JSON. */
+ * tools were offered and whether the prompt ends inside the reasoning; bytes below 30 are markers
+ * and what stands between them, 30 is NUL, 31 a newline, all others are themselves. Whatever the
+ * stream, cuts change nothing, a call is ended before the next begins, no event has a marker of
+ * Kimi's in it, and the arguments that Kimi K3 wrote as elements are an object of JSON. */
 #include <string.h>
 
 #include <jansson.h>
@@ -133,8 +133,13 @@ take_apart(oct_parse_options options, const GString *text, gsize first, gsize pi
   }
   oct_parser_finish(parser);
   oct_assert(!s.open);
-  char *all = g_strdup_printf("%s|%s|%s", s.reasoning->str, s.content->str, s.calls->str);
-  g_string_free(s.reasoning, TRUE);
+  g_string_append_c(s.reasoning, '|');
+  g_string_append_len(s.reasoning, s.content->str, (gssize)s.content->len);
+  g_string_append_c(s.reasoning, '|');
+  g_string_append_len(s.reasoning, s.calls->str, (gssize)s.calls->len);
+  for (gsize i = 0; i < s.reasoning->len; i++) /* so that it is one string */
+    s.reasoning->str[i] = s.reasoning->str[i] == '\0' ? '\1' : s.reasoning->str[i];
+  char *all = g_string_free(s.reasoning, FALSE);
   g_string_free(s.content, TRUE);
   g_string_free(s.calls, TRUE);
   g_string_free(s.arguments, TRUE);
@@ -151,8 +156,8 @@ append(GString *text, oct_parse_family family, guint8 byte) {
                                           : G_N_ELEMENTS(other_pieces);
   if (byte >= 32)
     g_string_append_c(text, (char)byte);
-  else if (byte == 31)
-    g_string_append_c(text, '\n');
+  else if (byte >= 30)
+    g_string_append_c(text, byte == 31 ? '\n' : '\0');
   else if (byte < n)
     g_string_append(text, pieces[byte]);
 }

@@ -305,6 +305,47 @@ disorder_breaks_nothing(void) {
   }
 }
 
+/* Models may write it like any other byte: what has it in a name is no call, and text keeps it. */
+static void
+nul_is_a_byte_of_text(void) {
+  static const struct {
+    oct_parse_family family;
+    char text[72];
+    const char *content;
+  } texts[] = {
+      {OCT_PARSE_PLAIN, "a\1b", "a\1b"},
+      {OCT_PARSE_HERMES, "<tool_call>{\"name\":\"f\1\"}</tool_call>", "{\"name\":\"f\1\"}"},
+      {OCT_PARSE_LLAMA3, "{\"name\":\"f\1\",\"parameters\":{}}",
+       "{\"name\":\"f\1\",\"parameters\":{}}"},
+      {OCT_PARSE_MISTRAL, "[TOOL_CALLS]f\1[ARGS]{\"a\":\"[ARGS]\"}", "f\1{\"a\":\" \"}"},
+      {OCT_PARSE_MISTRAL, "[TOOL_CALLS][{\"name\":\"\1\"}]", "{\"name\":\"\1\"}"},
+      {OCT_PARSE_KIMI_K2, "a\1<|tool_call_begin|>functions.f\1:0<|tool_call_argument_begin|>{}",
+       "a\1"},
+      {OCT_PARSE_KIMI_K3, "a\1" C("response") O("call tool=\"f\1\""), "a\1"},
+  };
+  for (gsize i = 0; i < G_N_ELEMENTS(texts); i++)
+    for (gsize piece = 1; piece < 80; piece += 26) {
+      seen s = {g_string_new(NULL), g_string_new(NULL), g_string_new(NULL), FALSE};
+      const oct_parse_options options = {
+          .family = texts[i].family, .tools = TRUE, .sink = sink, .data = &s};
+      g_autoptr(oct_parser) parser = oct_parser_new(&options);
+      g_autofree char *text = g_strdup(texts[i].text), *content = g_strdup(texts[i].content);
+      gsize size = strlen(text), n = strlen(content);
+      for (gsize k = 0; k < size; k++)
+        text[k] = text[k] == '\1' ? '\0' : text[k];
+      for (gsize k = 0; k < n; k++)
+        content[k] = content[k] == '\1' ? '\0' : content[k];
+      for (gsize at = 0; at < size; at += piece)
+        oct_parser_push(parser, text + at, MIN(piece, size - at));
+      oct_parser_finish(parser);
+      g_assert_cmpmem(s.content->str, s.content->len, content, n);
+      g_assert_cmpuint(oct_parser_n_calls(parser), ==, 0);
+      g_string_free(s.content, TRUE);
+      g_string_free(s.reasoning, TRUE);
+      g_string_free(s.calls, TRUE);
+    }
+}
+
 static void
 expect_no_markers(const char *text, oct_parse_options options) {
   static const char *const markers[] = {"<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>"};
@@ -392,6 +433,7 @@ main(int argc, char **argv) {
     g_autofree char *path = g_strdup_printf("/text/parse/%s", cases[i].name);
     g_test_add_data_func(path, &cases[i], is_taken_apart_the_same_in_all_pieces);
   }
+  g_test_add_func("/text/parse/nul-is-a-byte-of-text", nul_is_a_byte_of_text);
   g_test_add_func("/text/parse/disorder-breaks-nothing", disorder_breaks_nothing);
   g_test_add_func("/text/parse/markers-of-kimi-k3-never-leak", markers_of_kimi_k3_never_leak);
   g_test_add_func("/text/parse/calls-are-limited", calls_are_limited);
