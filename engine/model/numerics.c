@@ -105,7 +105,7 @@ oct_numerics_read(oct_fields *fields, oct_model_spec *spec) {
       is_one_of(spec, interleaved) && oct_fields_bool_or(fields, "rope_interleave", TRUE);
   read_router(fields, spec);
   check_groups(fields, spec);
-  n->latent_norm_eps = LATENT_NORM_EPS;
+  n->latent_norm_eps = oct_fields_real_or(fields, "latent_norm_eps", 1e-20, 1, LATENT_NORM_EPS);
   if (spec->activation == OCT_ACTIVATION_SWIGLU_CLAMPED) {
     n->glu_alpha = 1.702;
     n->glu_limit = oct_fields_real_or(fields, "swiglu_limit", 1e-3, 1e6, 7);

@@ -28,7 +28,8 @@ typedef struct oct_numerics {
   double rope_attention_factor, rope_mscale, rope_mscale_all_dim;
   gboolean router_sigmoid, router_renormalise;
   guint32 router_groups, router_top_groups; /* 0 = none */
-  double latent_norm_eps;                   /* MLA: of q_a and kv_a norms */
+  double latent_norm_eps;                   /* MLA: of q_a and kv_a norms; latent_norm_eps of the
+                                               config, which no published one has, or 1e-6 */
   double glu_alpha, glu_limit;              /* gpt-oss; Kimi K3: beta and linear beta of SiTU */
   double decay_bound; /* KDA: lower bound of a log decay (Kimi K3), 0 = Kimi-Linear's softplus */
 } oct_numerics;

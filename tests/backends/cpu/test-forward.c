@@ -1,11 +1,14 @@
 /* The forward pass on nine architectures: hidden states of every layer, logits, and greedy tokens
  * equal what transformers, or Kimi K3's reference, computes in float32; and no bit depends on
  * chunks, tiles, threads, the place of pages or other sequences in the batch. */
+#include <glib/gstdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "backends/cpu/forward-internal.h"
 #include "engine/backend.h"
 #include "tests/backends/cpu/golden.h"
+#include "tests/engine/model/files/folder.h"
 
 #define LIMIT      1e-4 /* relative L2 */
 #define SEQUENCES  3
@@ -28,6 +31,7 @@ typedef struct bench_options {
   oct_kv_format kv;
   oct_cpu_weights weights;
   gboolean expanded_latents;
+  const char *folder; /* of the same checkpoint with another config */
 } bench_options;
 
 static const bench_options usual = {.threads = 2, .block_size = 16};
@@ -50,6 +54,13 @@ bench_open(bench *b, const char *name, const bench_options *o) {
   oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
   memset(b, 0, sizeof *b);
   golden_open(&b->g, name);
+  if (o->folder != NULL) {
+    g_free(b->g.folder);
+    b->g.folder = g_strdup(o->folder);
+    oct_model_spec_free(b->g.spec);
+    b->g.spec = oct_model_spec_load(o->folder, NULL, &error);
+    g_assert_no_error(error);
+  }
   /* Powers of two, which 5 does not divide, so that pages of a sequence are all different. */
   guint32 n_pages = o->block_size == 16 ? 8 : o->block_size == 1 ? 128 : 16;
   b->config = (oct_instance_config){
@@ -353,6 +364,64 @@ expanded_latents_agree(gconstpointer name) {
   bench_close(&b);
 }
 
+/* The golden folder's files beside a config in which one more field stands. Owned. */
+static char *
+with_field(const char *name, const char *field) {
+  g_autoptr(GError) error = NULL;
+  g_autofree char *from = golden_path(name), *config = NULL;
+  char *folder = folder_new();
+  g_autoptr(GDir) dir = g_dir_open(from, 0, &error);
+  g_assert_no_error(error);
+  for (const char *file; (file = g_dir_read_name(dir)) != NULL;) {
+    g_autofree char *old = g_build_filename(from, file, NULL);
+    g_autofree char *new = g_build_filename(folder, file, NULL);
+    if (g_str_equal(file, "config.json"))
+      g_assert_true(g_file_get_contents(old, &config, NULL, &error));
+    else if (!g_file_test(old, G_FILE_TEST_IS_DIR))
+      g_assert_cmpint(symlink(old, new), ==, 0);
+  }
+  g_autoptr(GString) text = g_string_new(config);
+  g_autofree char *wanted = g_strdup_printf("%s, \"rms_norm_eps\"", field);
+  g_assert_cmpuint(g_string_replace(text, "\"rms_norm_eps\"", wanted, 0), ==, 1);
+  g_autofree char *path = g_build_filename(folder, "config.json", NULL);
+  g_assert_true(g_file_set_contents(path, text->str, -1, &error));
+  return folder;
+}
+
+/* The epsilon of q_a's and kv_a's norms is 1e-6 unless the config says; the golden logits of 1e-5
+ * are off by some 6e-6 from those, and so are these. */
+static void
+epsilon_of_latents_is_a_parameter(void) {
+  bench b;
+  bench_options o = usual;
+  oct_cpu_token tokens[GOLDEN_PROMPT];
+  float *got[2];
+  g_autofree char *folder = with_field("kimi-k3/tiny-a", "\"latent_norm_eps\": 1e-5");
+  for (guint i = 0; i < 2; i++) {
+    o.folder = i == 1 ? folder : NULL;
+    bench_open(&b, "kimi-k3/tiny-a", &o);
+    gsize bytes = (gsize)b.g.n_prompt * b.g.spec->vocab * sizeof(float);
+    run(&b, tokens, add(tokens, 0, 0, 0, b.g.prompt, b.g.n_prompt));
+    got[i] = g_memdup2(b.logits, bytes);
+    if (i == 0)
+      bench_close(&b);
+  }
+  gsize n = (gsize)b.g.n_prompt * b.g.spec->vocab;
+  const float *usual_logits = golden_floats(&b.g, "logits", n);
+  const float *other_logits = golden_floats(&b.g, "logits_lora_eps_1em5", n);
+  for (gsize i = 0; i < n; i++) {
+    got[0][i] = got[1][i] - got[0][i];
+    got[1][i] = other_logits[i] - usual_logits[i];
+  }
+  double error = golden_error(got[0], got[1], n);
+  g_test_message("what the epsilon changes: relative L2 %.2e", error);
+  g_assert_cmpfloat(error, <=, 0.5);
+  g_free(got[0]);
+  g_free(got[1]);
+  bench_close(&b);
+  folder_remove(folder);
+}
+
 static void
 narrow_cache_is_close(void) {
   bench b;
@@ -410,6 +479,8 @@ main(int argc, char **argv) {
                        expanded_latents_agree);
   g_test_add_data_func("/cpu/forward/kimi-k3/expanded-latents-agree", "kimi-k3/tiny-b",
                        expanded_latents_agree);
+  g_test_add_func("/cpu/forward/kimi-k3/epsilon-of-latents-is-a-parameter",
+                  epsilon_of_latents_is_a_parameter);
   g_test_add_func("/cpu/forward/narrow-cache-is-close", narrow_cache_is_close);
   g_test_add_func("/cpu/forward/stops-when-told", stops_when_told);
   return g_test_run();
