@@ -95,6 +95,16 @@ about_own_kernels(const oct_setup *s, json_t *list) {
       k->mla.decode_peak, k->mxfp4_experts.hbm, k->mxfp4_experts.peak);
 }
 
+/* Not an assumption, but what step times in tables leave out. */
+static void
+about_heat(const oct_profile *p, json_t *list) {
+  if (p->heat.time_constant_s > 0)
+    add(list,
+        "heat: behind prompts, prompts take up to %.0f%% longer and decodes %.0f%%, with a time "
+        "constant of %.0f ms, as measured on %s",
+        p->heat.prompts * 100, p->heat.decodes * 100, p->heat.time_constant_s * 1e3, p->name);
+}
+
 static void
 about_machine(const oct_replay_result *r, json_t *list) {
   const oct_setup *s = &r->setup;
@@ -129,6 +139,7 @@ about_machine(const oct_replay_result *r, json_t *list) {
     }
     add(list, "profile %s: assumed figures: %s", p->name, names->str);
   }
+  about_heat(p, list);
   if (*s->options.engine_preset.name != '\0')
     add(list, "engine: %s is imitated: its policy, limits, host times and fusions (sim/engines)",
         s->options.engine_preset.name);
