@@ -406,8 +406,12 @@ oct_cmd_calibrate(int argc, char **argv) {
       .details =
           "The backend's own kernels are timed in graphs on random data larger than the L2 cache:\n"
           "products by rows, attention by length and batch, experts, small kernels; then copies,\n"
-          "launches and whole steps. doc/calibrate.md says what becomes of the figures.\n"
-          "It takes about a minute and needs the GPUs for itself.\n"
+          "launches, whole steps of the first model, and requests to a server of its own.\n"
+          "Name first the model that you serve most, as it is served (llama-3.1-70b+fp8), and\n"
+          "with --gpus how many GPUs it is divided among. doc/calibrate.md says what becomes of\n"
+          "the figures and how to check them against a real server.\n"
+          "It takes a minute and a half, half a minute more for each further model, and needs the\n"
+          "GPUs for itself.\n"
           "Exit status: 0 the profile is written; 1 it could not be, or nothing can be measured\n"
           "here (no GPU, no CUDA in this build); 2 wrong usage.\n\n",
   };
