@@ -57,6 +57,9 @@ void *
 bench_copy(const void *from, size_t bytes) {
   void *room = bench_room(bytes);
   bench_check((int)cudaMemcpy(room, from, bytes, cudaMemcpyHostToDevice), "copy");
+  /* Of pageable memory it returns before all has come, and the queue's stream waits for no other.
+   */
+  bench_check((int)cudaDeviceSynchronize(), "copy");
   return room;
 }
 
