@@ -89,11 +89,12 @@ probe_rate(void *user, double rate, double stretch, GError **error) {
 typedef struct batch {
   oct_plan_race *race;
   const oct_plan_job *jobs;
-  guint *todo; /* indices into jobs, of those that run */
-  guint first; /* of this call */
-  json_t *found[OCT_JOBS_MAX];
-  gboolean kept[OCT_JOBS_MAX];
-  guint n, done, total;
+  guint n, n_done;
+  oct_plan_ready_fn ready;
+  void *user;
+  gboolean *taken;
+  json_t **found;   /* [n]: of those that ran; owned */
+  json_t **results; /* [n]: borrowed from the state */
   const char *phase;
   GError *error; /* of the state's file */
 } batch;
@@ -144,7 +145,7 @@ run_search(void *user, guint index, GError **error) {
   const batch *b = user;
   const oct_plan_race *race = b->race;
   const oct_plan_options *o = race->options;
-  const oct_plan_job *job = &b->jobs[b->todo[b->first + index]];
+  const oct_plan_job *job = &b->jobs[index];
   const oct_plan_layout *l = &g_array_index(race->layouts, oct_plan_layout, job->layout);
   oct_replay_config config = *o->base;
   config.setup = job->healthy ? l->options : l->run;
@@ -176,65 +177,71 @@ run_search(void *user, guint index, GError **error) {
 
 /* ---------------------------------------------------------------- in the parent */
 
-static void
-job_done(void *user, guint n_done) {
+/* The first job that is ready and not in the state. One that is there may make others ready. */
+static guint
+pick(void *user) {
   batch *b = user;
-  (void)n_done;
   json_t *done = json_object_get(b->race->state, "done");
   for (guint i = 0; i < b->n; i++) {
-    if (b->kept[i] || b->found[i] == NULL)
+    if (b->taken[i] || (b->ready != NULL && !b->ready(b->user, i)))
       continue;
-    g_autofree char *key = job_key(b->race, &b->jobs[b->todo[b->first + i]]);
-    json_object_set(done, key, b->found[i]);
-    b->kept[i] = TRUE;
-    b->done++;
+    b->taken[i] = TRUE;
+    g_autofree char *key = job_key(b->race, &b->jobs[i]);
+    b->results[i] = json_object_get(done, key);
+    if (b->results[i] == NULL)
+      return i;
+    b->n_done++;
+    i = G_MAXUINT; /* from the first again */
   }
+  return OCT_JOBS_NONE;
+}
+
+static void
+job_done(void *user, guint i) {
+  batch *b = user;
+  g_autofree char *key = job_key(b->race, &b->jobs[i]);
+  json_object_set(json_object_get(b->race->state, "done"), key, b->found[i]);
+  b->results[i] = b->found[i];
+  b->n_done++;
   if (b->error == NULL)
     (void)!save_state(b->race, &b->error);
   if (b->race->options->told != NULL)
-    b->race->options->told(b->race->options->user,
-                           &(oct_plan_progress){b->phase, b->done, b->total});
+    b->race->options->told(b->race->options->user, &(oct_plan_progress){b->phase, b->n_done, b->n});
 }
 
-/* The next few of the jobs that are left. */
-static gboolean
-run_some(batch *b, guint left, GError **error) {
-  b->n = MIN(left, OCT_JOBS_MAX);
-  memset(b->found, 0, sizeof b->found);
-  memset(b->kept, 0, sizeof b->kept);
-  if (!oct_jobs_run_at_once(b->race->options->parallel, b->n, run_search, b, job_done, b->found,
-                            error))
+gboolean
+oct_plan_run_ready(oct_plan_race *race, const char *phase, const oct_plan_job *jobs, guint n,
+                   oct_plan_ready_fn ready, void *user, json_t **results, GError **error) {
+  g_autofree gboolean *taken = g_new0(gboolean, n + 1);
+  g_autofree json_t **found = g_new0(json_t *, n + 1);
+  batch b = {.race = race,
+             .jobs = jobs,
+             .n = n,
+             .ready = ready,
+             .user = user,
+             .taken = taken,
+             .found = found,
+             .results = results,
+             .phase = phase};
+  memset(results, 0, n * sizeof *results);
+  if (!oct_jobs_run_picked(race->options->parallel, n, pick, run_search, &b, job_done, found,
+                           error)) {
+    g_clear_error(&b.error);
     return FALSE;
-  for (guint i = 0; i < b->n; i++)
-    json_decref(b->found[i]);
-  b->first += b->n;
-  if (b->error == NULL)
+  }
+  for (guint i = 0; i < n; i++) {
+    oct_assert(results[i] != NULL);
+    race->probes += (guint64)json_integer_value(json_object_get(results[i], "probes"));
+    json_decref(found[i]); /* the state has it */
+  }
+  if (b.error == NULL)
     return TRUE;
-  g_propagate_error(error, b->error);
+  g_propagate_error(error, b.error);
   return FALSE;
 }
 
 gboolean
 oct_plan_run_jobs(oct_plan_race *race, const char *phase, const oct_plan_job *jobs, guint n,
                   json_t **results, GError **error) {
-  json_t *done = json_object_get(race->state, "done");
-  g_autofree guint *todo = g_new0(guint, n + 1);
-  batch b = {.race = race, .jobs = jobs, .todo = todo, .total = n, .phase = phase};
-  guint n_todo = 0;
-  for (guint i = 0; i < n; i++) {
-    g_autofree char *key = job_key(race, &jobs[i]);
-    if (json_object_get(done, key) == NULL)
-      todo[n_todo++] = i;
-  }
-  b.done = n - n_todo;
-  while (b.first < n_todo)
-    if (!run_some(&b, n_todo - b.first, error))
-      return FALSE;
-  for (guint i = 0; i < n; i++) {
-    g_autofree char *key = job_key(race, &jobs[i]);
-    results[i] = json_object_get(done, key);
-    oct_assert(results[i] != NULL);
-    race->probes += (guint64)json_integer_value(json_object_get(results[i], "probes"));
-  }
-  return TRUE;
+  return oct_plan_run_ready(race, phase, jobs, n, NULL, NULL, results, error);
 }

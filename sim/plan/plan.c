@@ -97,7 +97,7 @@ is_in_the_race(const oct_plan_race *race, oct_plan_layout *l, double bar) {
 /* ---------------------------------------------------------------- coarse */
 
 #define COARSE_WIDEN 1.15
-#define FULL_WIDEN   1.05 /* of the first stream: from the coarse rate */
+#define FULL_WIDEN   1.03 /* of the first stream: from the coarse rate */
 #define NEXT_WIDEN   1.02 /* of the others: from the first's */
 #define CHANGE_WIDEN 1.06
 #define WHOLE_SLACK  1.06 /* what two coarse searches may differ by */
@@ -282,41 +282,60 @@ by_final_score(const void *a, const void *b) {
   return (x->layout > y->layout) - (x->layout < y->layout);
 }
 
-/* Where a final's search on stream k begins: its rate on the first stream, times what the best
- * final (whose streams are searched before) made of k. Streams that are easy are so for all
- * layouts. */
-static double
-stream_guess(const oct_plan_final *finals, guint f, guint k) {
-  double rate = json_number_value(json_object_get(finals[f].searches[0], "rate"));
-  if (f == 0 || !(rate > 0))
-    return rate;
-  double first = json_number_value(json_object_get(finals[0].searches[0], "rate"));
-  double there = json_number_value(json_object_get(finals[0].searches[k], "rate"));
-  return first > 0 && there > 0 ? rate * there / first : rate;
+/* The searches of all finals, one for each stream: first streams first. */
+typedef struct streams {
+  guint n_finals, seeds;
+  oct_plan_job jobs[OCT_PLAN_FINALS * OCT_PLAN_SEEDS_MAX];
+  json_t *found[OCT_PLAN_FINALS * OCT_PLAN_SEEDS_MAX];
+} streams;
+
+static guint
+stream_job(const streams *s, guint f, guint k) {
+  return k == 0 ? f : s->n_finals + f * (s->seeds - 1) + k - 1;
 }
 
-/* Searches of finals `first` … `last` - 1 on streams `from` … `to` - 1. */
+static double
+stream_rate(const streams *s, guint f, guint k) {
+  return json_number_value(json_object_get(s->found[stream_job(s, f, k)], "rate"));
+}
+
+/* A final's search on stream k begins at its rate on the first stream, times what the first final
+ * made of k: streams that are easy are so for all layouts. */
 static gboolean
-run_streams(oct_plan_race *race, oct_plan_final *finals, guint first, guint last, guint from,
-            guint to, GError **error) {
-  oct_plan_job jobs[OCT_PLAN_FINALS * OCT_PLAN_SEEDS_MAX];
-  json_t *found[G_N_ELEMENTS(jobs)];
-  guint n_jobs = 0;
-  for (guint f = first; f < last; f++)
-    for (guint k = from; k < to; k++) {
-      double rate = from > 0 ? stream_guess(finals, f, k) : 0;
-      gboolean known = rate > 0;
-      jobs[n_jobs++] = (oct_plan_job){.layout = finals[f].layout,
-                                      .seed = k,
-                                      .full = TRUE,
-                                      .guess = known ? rate : race->coarse[finals[f].layout],
-                                      .widen = known ? NEXT_WIDEN : FULL_WIDEN,
-                                      .change = {.name = ""}};
-    }
-  if (n_jobs > 0 && !oct_plan_run_jobs(race, "final", jobs, n_jobs, found, error))
+is_stream_ready(void *user, guint i) {
+  streams *s = user;
+  if (i < s->n_finals)
+    return TRUE;
+  const guint f = (i - s->n_finals) / (s->seeds - 1), k = 1 + (i - s->n_finals) % (s->seeds - 1);
+  if (s->found[stream_job(s, f, 0)] == NULL || (f > 0 && s->found[stream_job(s, 0, k)] == NULL))
     return FALSE;
-  for (guint i = 0; i < n_jobs; i++)
-    finals[first + i / (to - from)].searches[from + i % (to - from)] = found[i];
+  const double rate = stream_rate(s, f, 0);
+  if (!(rate > 0))
+    return TRUE; /* as the first stream began */
+  const double first = stream_rate(s, 0, 0), there = f > 0 ? stream_rate(s, 0, k) : 0;
+  s->jobs[i].guess = first > 0 && there > 0 ? rate * there / first : rate;
+  s->jobs[i].widen = NEXT_WIDEN;
+  return TRUE;
+}
+
+static gboolean
+run_streams(oct_plan_race *race, oct_plan_final *finals, guint n, guint seeds, GError **error) {
+  g_autofree streams *s = g_new0(streams, 1);
+  s->n_finals = n;
+  s->seeds = seeds;
+  for (guint f = 0; f < n; f++)
+    for (guint k = 0; k < seeds; k++)
+      s->jobs[stream_job(s, f, k)] = (oct_plan_job){.layout = finals[f].layout,
+                                                    .seed = k,
+                                                    .full = TRUE,
+                                                    .guess = race->coarse[finals[f].layout],
+                                                    .widen = FULL_WIDEN,
+                                                    .change = {.name = ""}};
+  if (!oct_plan_run_ready(race, "final", s->jobs, n * seeds, is_stream_ready, s, s->found, error))
+    return FALSE;
+  for (guint f = 0; f < n; f++)
+    for (guint k = 0; k < seeds; k++)
+      finals[f].searches[k] = s->found[stream_job(s, f, k)];
   return TRUE;
 }
 
@@ -324,11 +343,7 @@ static gboolean
 run_finals(oct_plan_race *race, oct_plan_final *finals, guint n, GError **error) {
   const guint seeds = race->workload.generated ? race->options->seeds : 1;
   oct_assert(seeds >= 1 && seeds <= OCT_PLAN_SEEDS_MAX);
-  if (!run_streams(race, finals, 0, n, 0, 1, error))
-    return FALSE;
-  if (seeds > 1 && n > 0 &&
-      (!run_streams(race, finals, 0, 1, 1, seeds, error) ||
-       !run_streams(race, finals, 1, n, 1, seeds, error)))
+  if (!run_streams(race, finals, n, seeds, error))
     return FALSE;
   for (guint f = 0; f < n; f++) {
     oct_plan_layout *l = layout_at(race, finals[f].layout);

@@ -44,6 +44,13 @@ typedef struct oct_plan_race {
  */
 gboolean oct_plan_run_jobs(oct_plan_race *race, const char *phase, const oct_plan_job *jobs,
                            guint n, json_t **results, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* Whether job i may begin, asked until it may: what it begins with is then settled in the caller's
+ * `jobs`, from those `results` that are there (NULL: not yet). */
+typedef gboolean (*oct_plan_ready_fn)(void *user, guint i);
+/* The same for jobs of which some wait for others, each as soon as it may. */
+gboolean oct_plan_run_ready(oct_plan_race *race, const char *phase, const oct_plan_job *jobs,
+                            guint n, oct_plan_ready_fn ready, void *user, json_t **results,
+                            GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* Reads the state's file where there is one that belongs to these options, else begins anew. FALSE
  * with *error when it is another plan's, or cannot be read. */
 gboolean oct_plan_open_state(oct_plan_race *race, GError **error) G_GNUC_WARN_UNUSED_RESULT;

@@ -7,6 +7,9 @@
 
 /* Below this share of the guess nobody looks: the layout serves nothing worth having. */
 #define LEAST_SHARE (1.0 / 64)
+/* The first steps down are alike. A rate that is not served is soon given up, one that is served
+ * runs to its end: rather several short steps down than a wide bracket to bisect from below. */
+#define EVEN_STEPS 5
 
 typedef struct search {
   const oct_plan_search_options *options;
@@ -62,7 +65,8 @@ find(search *s, GError **error) {
       return TRUE;
     if (!probe(s, rate, error))
       return FALSE;
-    step = MIN(step * o->widen, 4);
+    if (s->low > 0 || s->n_probes > EVEN_STEPS)
+      step = MIN(step * o->widen, 4);
   }
   while (s->low > 0 && s->high > 0 && s->high / s->low > 1 + o->tolerance &&
          s->n_probes < OCT_PLAN_PROBES_MAX)

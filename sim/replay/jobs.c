@@ -148,35 +148,73 @@ wait_for_one(child *children, guint n) {
 }
 
 gboolean
-oct_jobs_run_at_once(guint parallel, guint n, oct_job_fn fn, void *user,
-                     void (*done)(void *user, guint n_done), json_t **results, GError **error) {
-  oct_assert(n <= OCT_JOBS_MAX && parallel >= 1 && parallel <= OCT_JOBS_PARALLEL_MAX);
+oct_jobs_run_picked(guint parallel, guint n, oct_job_pick_fn pick, oct_job_fn fn, void *user,
+                    void (*done)(void *user, guint job), json_t **results, GError **error) {
+  oct_assert(parallel >= 1 && parallel <= OCT_JOBS_PARALLEL_MAX);
   child children[OCT_JOBS_PARALLEL_MAX];
-  guint n_children = 0, next = 0, n_done = 0;
+  guint n_children = 0;
   gboolean good = TRUE;
   memset(results, 0, n * sizeof *results);
-  while (good && n_done < n) {
-    if (next < n && n_children < parallel) {
-      good = start(&children[n_children], next, fn, user, error);
+  while (good) {
+    const guint job = n_children < parallel ? pick(user) : OCT_JOBS_NONE;
+    if (job != OCT_JOBS_NONE) {
+      oct_assert(job < n && results[job] == NULL);
+      good = start(&children[n_children], job, fn, user, error);
       n_children += good;
-      next++;
       continue;
     }
+    if (n_children == 0)
+      return TRUE;
     guint i = wait_for_one(children, n_children);
     child ended = children[i];
     children[i] = children[--n_children];
     results[ended.job] = finish(&ended, error);
     good = results[ended.job] != NULL;
-    n_done++;
-    if (done != NULL)
-      done(user, n_done);
+    if (good)
+      done(user, ended.job);
   }
-  if (good)
-    return TRUE;
   end_children(children, n_children);
   for (guint i = 0; i < n; i++)
     g_clear_pointer(&results[i], json_decref);
   return FALSE;
+}
+
+/* ---------------------------------------------------------------- in their order */
+
+typedef struct queue {
+  oct_job_fn fn;
+  void (*done)(void *user, guint n_done);
+  void *user;
+  guint n, next, n_done;
+} queue;
+
+static guint
+pick_next(void *user) {
+  queue *q = user;
+  return q->next < q->n ? q->next++ : OCT_JOBS_NONE;
+}
+
+static json_t *
+run_queued(void *user, guint job, GError **error) {
+  const queue *q = user;
+  return q->fn(q->user, job, error);
+}
+
+static void
+tell_queued(void *user, guint job) {
+  queue *q = user;
+  (void)job;
+  q->n_done++;
+  if (q->done != NULL)
+    q->done(q->user, q->n_done);
+}
+
+gboolean
+oct_jobs_run_at_once(guint parallel, guint n, oct_job_fn fn, void *user,
+                     void (*done)(void *user, guint n_done), json_t **results, GError **error) {
+  oct_assert(n <= OCT_JOBS_MAX);
+  queue q = {.fn = fn, .done = done, .user = user, .n = n};
+  return oct_jobs_run_picked(parallel, n, pick_next, run_queued, &q, tell_queued, results, error);
 }
 
 gboolean

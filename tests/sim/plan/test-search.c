@@ -2,6 +2,7 @@
 #include "sim/plan/search.h"
 
 #include <string.h>
+#include <sys/mman.h>
 
 #include "sim/replay/slo.h"
 
@@ -9,6 +10,7 @@ typedef struct server {
   double capacity;
   double decided_at; /* horizon from which a probe near the capacity can be judged */
   gboolean broken;
+  guint *n_served; /* shared with the children; NULL = not counted */
 } server;
 
 static json_t *
@@ -19,6 +21,8 @@ ask(void *user, double rate, double stretch, GError **error) {
     return NULL;
   }
   gboolean undecided = stretch < s->decided_at;
+  if (s->n_served != NULL)
+    *s->n_served += rate <= s->capacity;
   return json_pack("{s:b, s:b, s:f, s:f}", "served", !undecided && rate <= s->capacity, "undecided",
                    undecided, "rate", rate, "stretch", stretch);
 }
@@ -50,6 +54,26 @@ test_finds(void) {
     g_assert_cmpfloat(rate_of(at, "rate"), ==, rate_of(found, "rate"));
     json_decref(found);
   }
+}
+
+/* Below a guess that is too high it goes down in short steps, so that few probes are served: those
+ * are the ones that run to their end. */
+static void
+test_served_probes(void) {
+  server s = {.capacity = 10};
+  s.n_served =
+      mmap(NULL, sizeof *s.n_served, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  g_assert_true(s.n_served != MAP_FAILED);
+  for (double guess = 10; guess < 11.6; guess += 0.05) {
+    oct_plan_search_options o = options_of(&s, guess);
+    o.widen = 1.03;
+    *s.n_served = 0;
+    json_t *found = oct_plan_search(&o, NULL);
+    g_assert_cmpuint(*s.n_served, <=, 2);
+    g_assert_cmpfloat(rate_of(found, "rate"), >, 10 / 1.02);
+    json_decref(found);
+  }
+  munmap(s.n_served, sizeof *s.n_served);
 }
 
 static void
@@ -105,6 +129,8 @@ int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/plan/search/the-bracket-holds-the-capacity", test_finds);
+  g_test_add_func("/plan/search/at-most-two-probes-are-served-below-a-high-guess",
+                  test_served_probes);
   g_test_add_func("/plan/search/a-server-of-nothing-has-no-rate", test_none);
   g_test_add_func("/plan/search/stops-below-what-is-worth-it", test_least);
   g_test_add_func("/plan/search/undecided-probes-are-repeated-longer", test_stretches);

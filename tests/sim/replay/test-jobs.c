@@ -86,11 +86,64 @@ test_large(void) {
   }
 }
 
+/* Of five jobs the others wait for the third, whose result they are told. */
+typedef struct waiting {
+  gboolean taken[5];
+  guint n_ended, first_ended, found;
+  json_t *results[5];
+} waiting;
+
+static guint
+pick_waiting(void *user) {
+  waiting *w = user;
+  for (guint i = 0; i < 5; i++) {
+    if (w->taken[i] || (i != 2 && w->results[2] == NULL))
+      continue;
+    w->taken[i] = TRUE;
+    return i;
+  }
+  return OCT_JOBS_NONE;
+}
+
+static json_t *
+add_found(void *user, guint index, GError **error) {
+  const waiting *w = user;
+  (void)error;
+  return json_integer((json_int_t)(index == 2 ? 40 : w->found + index));
+}
+
+static void
+note_waiting(void *user, guint job) {
+  waiting *w = user;
+  if (w->n_ended++ == 0)
+    w->first_ended = job;
+  if (job == 2)
+    w->found = (guint)json_integer_value(w->results[2]);
+}
+
+static void
+test_waits(void) {
+  for (guint parallel = 1; parallel <= 3; parallel++) {
+    waiting w = {0};
+    g_autoptr(GError) error = NULL;
+    g_assert_true(oct_jobs_run_picked(parallel, 5, pick_waiting, add_found, &w, note_waiting,
+                                      w.results, &error));
+    g_assert_no_error(error);
+    g_assert_cmpuint(w.n_ended, ==, 5);
+    g_assert_cmpuint(w.first_ended, ==, 2);
+    for (guint i = 0; i < 5; i++) {
+      g_assert_cmpint(json_integer_value(w.results[i]), ==, i == 2 ? 40 : 40 + i);
+      json_decref(w.results[i]);
+    }
+  }
+}
+
 int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/replay/jobs/results-come-by-number", test_results);
   g_test_add_func("/replay/jobs/a-childs-failure-is-told", test_failures);
+  g_test_add_func("/replay/jobs/one-begins-when-what-it-waits-for-has-ended", test_waits);
   g_test_add_func("/replay/jobs/large-results-come-whole", test_large);
   return g_test_run();
 }
