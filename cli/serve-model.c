@@ -198,13 +198,16 @@ choose_backend(maker *m, GError **error) {
   return choose_order(m, inner, error) && choose_process(m, error);
 }
 
-/* vLLM's replicas; with expert parallelism, attention replicas of one engine. */
+/* vLLM's replicas; with expert parallelism, or where replicas have a number of their own, attention
+ * replicas of one engine. */
 static void
 choose_replicas(maker *m) {
   oct_parallel *p = &m->setup.engine.instance.parallel;
-  if (p->expert_parallel)
+  const gboolean given = m->setup.n_replicas > 0;
+  m->setup.n_replicas = MAX(1, m->setup.n_replicas);
+  if (p->expert_parallel || given)
     return;
-  m->setup.n_replicas *= MAX(1, p->data);
+  m->setup.n_replicas = MAX(1, p->data);
   p->data = 1;
 }
 
@@ -638,6 +641,7 @@ choose_pooling(maker *m, GError **error) {
 static gboolean
 read_flags(maker *m, GError **error) {
   oct_setup_options_default(&m->setup);
+  m->setup.n_replicas = 0; /* until it is given */
   m->setup.description = "cpu";
   m->setup.seed = G_MAXUINT64; /* no --seed has this value */
   guint n = oct_engine_flags_variants(m->options->flags, error);

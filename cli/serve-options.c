@@ -239,7 +239,8 @@ static const struct {
      "(-tp) GPUs that share each layer; default: 1, or as many as --node has "
      "for a replica"},
     {"data-parallel-size", "(-dp) replicas, each with its own devices, behind a least-loaded "
-                           "router; with --enable-expert-parallel: KV domains of one engine"},
+                           "router; with --enable-expert-parallel or --replicas: KV domains of "
+                           "one engine"},
 };
 
 /* [entries, their end], owned. */

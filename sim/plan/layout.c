@@ -290,21 +290,32 @@ add_knobs(GString *line, const oct_setup_options *o, const oct_setup_options *st
             standard->engine.long_prefill_threshold);
 }
 
+/* Replicas are what a server makes of a data parallel size, as vLLM does, unless it is told that
+ * those are domains of one engine: by expert parallelism, or by a number of replicas. */
+static void
+add_layout_flags(GString *line, const oct_setup_options *o) {
+  const oct_parallel *p = &o->engine.instance.parallel;
+  const gboolean says_replicas = p->expert_parallel ? o->n_replicas > 1 : p->data > 1;
+  add_count(line, "tensor-parallel-size", p->tensor, 0); /* unsaid, a twin takes all GPUs */
+  add_count(line, "pipeline-parallel-size", p->pipeline, 1);
+  add_count(line, "data-parallel-size",
+            p->data == 1 && !p->expert_parallel ? o->n_replicas : p->data, 1);
+  if (says_replicas)
+    add_count(line, "replicas", o->n_replicas, 0);
+  add_count(line, "decode-context-parallel-size", p->decode_context, 1);
+  if (p->expert_parallel)
+    g_string_append(line, " --enable-expert-parallel");
+}
+
 char *
 oct_plan_serve_command(const oct_plan_layout *layout) {
   const oct_setup_options *o = &layout->options;
   const oct_engine_config *e = &o->engine;
-  const oct_parallel *p = &e->instance.parallel;
   oct_setup_options standard;
   oct_setup_options_default(&standard);
   GString *line = g_string_new("octet serve ");
   g_string_append(line, o->model);
-  add_count(line, "tensor-parallel-size", p->tensor, 0); /* unsaid, a twin takes all GPUs */
-  add_count(line, "pipeline-parallel-size", p->pipeline, 1);
-  add_count(line, "data-parallel-size", p->data, 1);
-  add_count(line, "decode-context-parallel-size", p->decode_context, 1);
-  if (p->expert_parallel)
-    g_string_append(line, " --enable-expert-parallel");
+  add_layout_flags(line, o);
   add_count(line, "max-num-seqs", e->max_num_seqs, 0);
   add_count(line, "max-num-batched-tokens", e->max_num_batched_tokens, 0);
   add_count(line, "max-model-len", e->max_model_len, 0);

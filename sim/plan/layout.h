@@ -51,7 +51,7 @@ gboolean oct_plan_layouts(const oct_plan_variant *variant, guint number, guint32
                           GError **error) G_GNUC_WARN_UNUSED_RESULT;
 void oct_plan_layout_clear(gpointer layout); /* for g_array_set_clear_func() */
 
-/* "octet serve MODEL --tensor-parallel-size 4 …" of one replica; owned. */
+/* "octet serve MODEL --tensor-parallel-size 4 …" of all replicas of a node; owned. */
 char *oct_plan_serve_command(const oct_plan_layout *layout) G_GNUC_WARN_UNUSED_RESULT;
 
 #endif

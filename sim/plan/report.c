@@ -318,8 +318,7 @@ oct_plan_print(FILE *out, const json_t *plan, gboolean all) {
   if (oct_report_at(plan, "serve_needs") != NULL)
     oct_report_print_wrapped(out, "  needs", text_at(plan, "serve_needs"));
   double nodes = oct_report_number(best, "nodes");
-  double replicas = oct_report_number(best, "replicas");
-  if (replicas > 1 || nodes > 1)
-    fprintf(out, "  %s of them on each of %s node%s, behind a router to the least loaded\n",
-            oct_report_count(replicas), oct_report_count(nodes), nodes > 1 ? "s" : "");
+  if (nodes > 1)
+    fprintf(out, "  on each of %s nodes, behind a router to the least loaded\n",
+            oct_report_count(nodes));
 }

@@ -64,6 +64,33 @@ if "$octet" --version | grep -q 'SimGrid: [0-9]'; then
   has "$out" "h100-hgx8: TP1 x1" "... with the node in front of each layout"
   is "$(grep -c 'x1, node' "$work/nodes.json")" 0 "... and once"
   has "$(cat "$work/nodes.json")" "prefix hits: not modelled" "... and says what was assumed"
+
+  # The recommended line starts a server, here of the twin, with the plan's replicas and domains.
+  starts() { # LAYOUT ENGINES FLAGS…
+    layout=$1 engines=$2
+    shift 2
+    run "$octet" plan --input 100 --output 20 --node h200-hgx8 --slo ttft_p99=2s --seeds 1 \
+      --coarse-requests 50 --duration 2s --json "$work/serve.json" "$@"
+    has "$out" "recommended on h200-hgx8: $layout" "$layout is recommended"
+    line=$(sed -n 's/^ *"serve": "octet \(.*\)",$/\1/p' "$work/serve.json")
+    # shellcheck disable=SC2086 # a command's words
+    timeout 60 "$octet" $line --backend simgrid --node h200-hgx8 --uds "$work/socket" \
+      >"$work/served" 2>&1 &
+    server=$!
+    for _ in $(seq 300); do
+      ! grep -q ' serving ' "$work/served" || break
+      sleep 0.1
+    done
+    curl -s --unix-socket "$work/socket" http://localhost/metrics >"$work/metrics"
+    is "$(grep -c '^vllm:num_requests_running{' "$work/metrics")" "$engines" \
+      "... and its line serves in $engines engines"
+    kill "$server"
+    wait "$server"
+  }
+  command -v curl >/dev/null || starts() { skip "$1 is served" "no curl"; }
+  starts "TP1 x3" 3 --model llama-3.1-8b -tp 1 --replicas 3 --max-gpus 3
+  starts "TP1 DP2 x2" 2 --model llama-3.1-8b -tp 1 -dp 2 --replicas 2 --max-gpus 4
+  starts "TP2 EP x2" 2 --model mixtral-8x7b -tp 2 --enable-expert-parallel --replicas 2 --max-gpus 4
 else
   skip "a layout that serves less whole than after a loss" "SimGrid is not built in"
 fi
