@@ -116,9 +116,10 @@ typedef enum bench_collective_kind {
   BENCH_SUM,
   BENCH_SUM_NORM_FUSED, /* residual and norm in the same kernel: not by NCCL */
   BENCH_SUM_NORM,       /* in a kernel behind it */
-  BENCH_GATHER,         /* from here on by NCCL only */
+  BENCH_GATHER,         /* these by NCCL only */
   BENCH_SCATTER,
   BENCH_ALL_TO_ALL,
+  BENCH_COLUMNS, /* columns of every rank, whole rows on all: not by NCCL */
 } bench_collective_kind;
 #define BENCH_COLLECTIVE_MAX ((size_t)64 << 20)
 bool bench_group_open(unsigned n);

@@ -5,6 +5,7 @@
  * Every GPU has a graph of the same calls. A figure is the time of the graph that was launched
  * last: the others wait for it in its first call. */
 #include "kernels/bench/bench.h"
+#include "kernels/cuda/gather.h"
 
 #include <dlfcn.h>
 #include <nccl.h>
@@ -223,6 +224,19 @@ call_peers(gpu *me, const point *p) {
   return oct_cuda_all_reduce_norm(&me->queue, &me->peers, &call);
 }
 
+/* Rows of which every rank has a part of the columns, whole on every rank. */
+static int
+call_columns(gpu *me, const point *p) {
+  const uint32_t part = p->width * 2 / n_gpus;
+  const oct_cuda_gather_parts call = {
+      .n = p->rows,
+      .row_bytes = part,
+      .x = me->x,
+      .n_pieces = 1,
+      .pieces = {{.at = 0, .bytes = part, .out = me->out, .pitch = (size_t)p->width * 2}}};
+  return oct_cuda_gather_columns(&me->queue, &me->peers, &call);
+}
+
 static int
 call_norm(gpu *me, const point *p) {
   const oct_cuda_norm call = {.type = OCT_CUDA_BF16,
@@ -253,7 +267,9 @@ call_all(const point *p) {
   }
   for (unsigned g = 0; g < n_gpus && error == 0; g++) {
     use(g);
-    if (p->way != OCT_CUDA_REDUCE_NONE)
+    if (p->kind == BENCH_COLUMNS)
+      error = call_columns(&gpus[g], p);
+    else if (p->way != OCT_CUDA_REDUCE_NONE)
       error = call_peers(&gpus[g], p);
     if (p->kind == BENCH_SUM_NORM && error == 0)
       error = call_norm(&gpus[g], p);
@@ -331,7 +347,8 @@ bench_collective(bench_collective_kind kind, oct_cuda_reduce_way way, size_t byt
   point p = {.bytes = bytes, .way = way, .kind = kind};
   bool fused = kind == BENCH_SUM_NORM_FUSED, sum = kind <= BENCH_SUM_NORM;
   if (bytes < 1024 || bytes > BYTES_MAX || (fused && way == OCT_CUDA_REDUCE_NONE) ||
-      (!sum && way != OCT_CUDA_REDUCE_NONE))
+      (!sum && kind != BENCH_COLUMNS && way != OCT_CUDA_REDUCE_NONE) ||
+      (kind == BENCH_COLUMNS && way == OCT_CUDA_REDUCE_NONE))
     return -1;
   p.width = bytes / 2 < WIDTH_MAX ? (uint32_t)(bytes / 2) : WIDTH_MAX;
   p.rows = (uint32_t)(bytes / 2 / p.width);
@@ -343,9 +360,9 @@ bench_collective(bench_collective_kind kind, oct_cuda_reduce_way way, size_t byt
 /* ---------------------------------------------------------------- tables */
 
 static const char *const way_names[] = {"NCCL", "packets", "one shot", "two shots"};
-static const char *const kind_names[] = {"all-reduce",        "all-reduce + norm, fused",
-                                         "all-reduce + norm", "all-gather",
-                                         "reduce-scatter",    "all-to-all"};
+static const char *const kind_names[] = {
+    "all-reduce", "all-reduce + norm, fused", "all-reduce + norm", "all-gather", "reduce-scatter",
+    "all-to-all", "gathered columns"};
 
 static void
 run_point(bench *b, bench_collective_kind kind, oct_cuda_reduce_way way, size_t bytes) {
@@ -377,6 +394,7 @@ run_sizes(bench *b) {
           run_point(b, (bench_collective_kind)kind, (oct_cuda_reduce_way)way, bytes);
     for (int kind = BENCH_GATHER; kind <= BENCH_ALL_TO_ALL; kind++)
       run_point(b, (bench_collective_kind)kind, OCT_CUDA_REDUCE_NONE, bytes);
+    run_point(b, BENCH_COLUMNS, OCT_CUDA_REDUCE_ONE_SHOT, bytes);
   }
 }
 
