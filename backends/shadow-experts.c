@@ -2,7 +2,8 @@
  *
  * A device slot for an expert goes through: free -> being written by a copy -> loaded -> mapped (a
  * step's record says that the expert is there) -> unmapped, and free again when the last step that
- * could read it has ended. Routing is a hash of (sequence, position, layer), uniform or skewed.
+ * could read it has ended. Routing is a hash of (sequence, position, layer): uniform, skewed, or by
+ * how often each expert was chosen elsewhere.
  */
 #include "backends/shadow-internal.h"
 
@@ -21,6 +22,20 @@ layer_ffn(const oct_shadow *s, guint32 layer) {
   return &spec->ffn[spec->layers[layer].ffn];
 }
 
+/* Sums of a layer's counts, so that the last of its experts has 1; all 0 where nothing counts. */
+static void
+add_chances(oct_shadow *s, guint32 layer) {
+  const double *counts = &s->options.expert_counts[(gsize)layer * s->n_layer_experts];
+  double *chance = &s->expert_chance[(gsize)layer * s->n_layer_experts], sum = 0, so_far = 0;
+  guint32 n = layer_ffn(s, layer)->n_experts;
+  for (guint32 e = 0; e < n; e++)
+    sum += counts[e];
+  for (guint32 e = 0; e < n && sum > 0; e++) {
+    so_far += counts[e];
+    chance[e] = so_far / sum;
+  }
+}
+
 void
 shadow_experts_new(oct_shadow *s) {
   const oct_model_spec *spec = s->config.spec;
@@ -31,6 +46,12 @@ shadow_experts_new(oct_shadow *s) {
     s->n_layer_experts = MAX(s->n_layer_experts, layer_ffn(s, l)->n_experts);
   s->n_expert_ranks = p->expert_parallel ? p->tensor * p->data : 1;
   s->expert_use = g_new0(guint32, s->n_layer_experts);
+  if (s->options.expert_counts != NULL && s->options.n_count_layers == spec->n_layers &&
+      s->options.n_count_experts == s->n_layer_experts) {
+    s->expert_chance = g_new0(double, (gsize)spec->n_layers * s->n_layer_experts);
+    for (guint32 l = 0; l < spec->n_layers; l++)
+      add_chances(s, l);
+  }
   if (s->config.memory.n_expert_slots == 0)
     return;
   gsize n_map = (gsize)spec->n_layers * s->n_layer_experts;
@@ -45,6 +66,7 @@ shadow_experts_new(oct_shadow *s) {
 void
 shadow_experts_free(oct_shadow *s) {
   g_free(s->expert_use);
+  g_free(s->expert_chance);
   g_free(s->expert_at);
   g_free(s->expert_slots);
 }
@@ -115,10 +137,28 @@ shadow_expert_copy_end(oct_shadow *s, const oct_copy *c, gboolean failed) {
 
 /* ---------------------------------------------------------------- routing */
 
+/* The first of n experts whose sum of chances is above u. */
+static guint32
+find_chance(const double *chance, guint32 n, double u) {
+  guint32 low = 0, high = n - 1;
+  while (low < high) {
+    guint32 middle = (low + high) / 2;
+    if (chance[middle] > u)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return low;
+}
+
 /* The j-th try at an expert for one token in one layer. */
 static guint32
 draw_expert(const oct_shadow *s, guint64 token_hash, guint32 layer, guint32 j, guint32 n) {
   guint64 x = oct_mix64(token_hash ^ ((guint64)layer << 32 | j));
+  const double *chance =
+      s->expert_chance != NULL ? &s->expert_chance[(gsize)layer * s->n_layer_experts] : NULL;
+  if (chance != NULL && chance[n - 1] > 0)
+    return find_chance(chance, n, (double)(x >> 11) * 0x1p-53);
   if (s->options.expert_skew <= 0)
     return (guint32)(((x >> 32) * n) >> 32);
   double u = (double)(x >> 11) * 0x1p-53;

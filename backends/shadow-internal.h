@@ -87,6 +87,7 @@ struct oct_shadow {
   guint64 *allowed; /* scratch: [vocabulary / 64] */
   /* Experts; NULL unless the instance reports them or has slots for them. */
   guint32 n_layer_experts; /* of the layer that has most */
+  double *expert_chance; /* [n_layers, n_layer_experts]: of it or one before it; NULL = no counts */
   guint32 n_expert_ranks;
   guint32 *expert_at;        /* [layer][expert] -> slot, OCT_NO_INDEX */
   expert_slot *expert_slots; /* [layer][rank][slot] */

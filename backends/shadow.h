@@ -33,7 +33,12 @@ typedef struct oct_shadow_options {
   guint8 accept_script[OCT_SHADOW_SCRIPT_MAX];
   /* Of a sequence's tokens three of four are what stood so many tokens before; 0 = none are. */
   guint32 repeat;
-  double expert_skew;    /* routing: 0 = uniform, above = towards the experts with low numbers */
+  double expert_skew; /* routing: 0 = uniform, above = towards the experts with low numbers */
+  /* In place of it: how often each expert was chosen, [n_count_layers, n_count_experts] as in
+   * engine/model/expert-counts.h; borrowed while shadows live. A layer that counts nothing, and a
+   * model of other sizes, are as without. NULL = none. */
+  guint32 n_count_layers, n_count_experts;
+  const double *expert_counts;
   gboolean check_leases; /* double use */
   /* Who uses which page is kept. FALSE saves a fifth of a replay's time and changes no outcome; it
    * has no effect, and pages are tracked, where a copy may ask who uses one (a host tier) or with

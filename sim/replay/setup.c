@@ -455,10 +455,11 @@ read_routing(oct_setup *s, GError **error) {
   if (s->options.routing_file == NULL)
     return TRUE;
   guint32 n = oct_expert_counts_width(s->spec);
-  g_autofree double *counts = oct_expert_counts_read(s->options.routing_file, s->spec, &reason);
+  s->routing_counts = oct_expert_counts_read(s->options.routing_file, s->spec, &reason);
   s->routing_weights = g_new0(double, MAX(n, 1));
   s->n_routing_weights = n;
-  if (counts != NULL && oct_expert_counts_ranked(s->spec, counts, n, s->routing_weights))
+  if (s->routing_counts != NULL &&
+      oct_expert_counts_ranked(s->spec, s->routing_counts, n, s->routing_weights))
     return TRUE;
   g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION, "expert-routing: %s",
               reason != NULL ? reason->message : "the file counts nothing for this model");
@@ -556,6 +557,7 @@ oct_setup_clear(oct_setup *setup) {
   g_free(setup->prefill_devices);
   g_free(setup->expert_histogram);
   g_free(setup->routing_weights);
+  g_free(setup->routing_counts);
   oct_scenario_free(setup->scenario);
   g_clear_pointer(&setup->warnings, g_ptr_array_unref);
   memset(setup, 0, sizeof *setup);

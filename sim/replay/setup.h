@@ -105,6 +105,7 @@ typedef struct oct_setup {
   double *expert_histogram; /* owned; engine.experts.histogram */
   double *routing_weights;  /* owned; popularity by rank of options.routing_file; NULL = none */
   guint32 n_routing_weights;
+  double *routing_counts; /* owned; [n_layers, n_routing_weights] of the same file; NULL = none */
   oct_speculative speculative;
   oct_model_spec *draft_spec; /* owned; NULL without a draft model */
   guint64 draft_cache_bytes;  /* of a GPU, where there is a ledger */

@@ -19,6 +19,9 @@ set_shadow(const oct_setup *setup, oct_shadow_options *shadow) {
   shadow->track_pages = !setup->options.unchecked || setup->options.n_prefill > 0;
   shadow->n_accept_at = s->n_acceptance;
   memcpy(shadow->accept_at, s->acceptance, s->n_acceptance * sizeof *s->acceptance);
+  shadow->n_count_layers = setup->spec->n_layers;
+  shadow->n_count_experts = setup->n_routing_weights;
+  shadow->expert_counts = setup->routing_counts;
 }
 
 static oct_world *

@@ -24,7 +24,6 @@ typedef struct watch {
   guint64 n_missed; /* experts, in those steps */
   guint32 width;
   double *counts; /* [layers, width], of all steps */
-  guint64 n_tokens;
 } watch;
 
 static gboolean
@@ -38,7 +37,6 @@ on_event(rig *r, const oct_event *event, void *user) {
   gboolean full = result->n_slices == (guint32)concurrency && result->n_tokens == result->n_slices;
   w->first_ns = w->first_ns == 0 ? result->start_ns : w->first_ns;
   w->last_ns = result->end_ns;
-  w->n_tokens += result->n_tokens;
   for (guint32 i = 0; i < result->n_experts; i++) {
     const oct_expert_use *use = &oct_result_experts(result)[i];
     w->counts[(gsize)use->layer * w->width + use->expert] += use->tokens;
@@ -73,6 +71,16 @@ tell(guint32 percent, guint32 slots, const watch *w, const oct_expert_stats *s, 
          (double)median * 1e-3, (double)sum / n * 1e-3, (double)w->n_missed / n, s->loads,
          (double)s->loaded_bytes / seconds * 1e-9, open_s);
   (void)fflush(stdout);
+}
+
+/* Tokens that were routed: a layer's choices over those of a token. */
+static guint64
+routed_tokens(const oct_model_spec *spec, const watch *w) {
+  double sum = 0;
+  for (guint32 l = 0; l < spec->n_layers && sum == 0; l++)
+    for (guint32 e = 0; e < w->width; e++)
+      sum += w->counts[(gsize)l * w->width + e] / MAX(1, spec->ffn[spec->layers[l].ffn].top_k);
+  return (guint64)(sum + 0.5);
 }
 
 /* FALSE: it did not go well, which was said. */
@@ -124,7 +132,7 @@ run(const oct_model_spec *spec, guint32 percent) {
     fprintf(stderr, "bench-residency: %s\n", r.failure);
   rig_clear(&r);
   if (fine && routing != NULL &&
-      !oct_expert_counts_write(routing, spec, w.counts, w.n_tokens, &error)) {
+      !oct_expert_counts_write(routing, spec, w.counts, routed_tokens(spec, &w), &error)) {
     fprintf(stderr, "bench-residency: %s\n", error->message);
     fine = FALSE;
   }

@@ -259,6 +259,19 @@ routes_tokens_to_experts(void) {
   config.memory.n_expert_slots = 4;
   rig_run(new_world(&options), &config, routed_steps);
   g_assert_cmpuint(n_hot, >, 1200);
+  /* Counted elsewhere: the first quarter was never chosen. In one layer nobody counted. */
+  double counts[8 * FIXTURE_EXPERTS];
+  for (guint32 i = 0; i < G_N_ELEMENTS(counts); i++)
+    counts[i] = i % FIXTURE_EXPERTS < FIXTURE_EXPERTS / 4 || i / FIXTURE_EXPERTS == 3 ? 0 : 5;
+  options.shadow.expert_counts = counts;
+  options.shadow.n_count_layers = 8;
+  options.shadow.n_count_experts = FIXTURE_EXPERTS;
+  rig_run(new_world(&options), &config, routed_steps);
+  g_assert_cmpuint(n_hot, >, 120); /* half of that layer's 400 uses, and none of the other six's */
+  g_assert_cmpuint(n_hot, <, 280);
+  options.shadow.n_count_layers = 7; /* of another model */
+  rig_run(new_world(&options), &config, routed_steps);
+  g_assert_cmpuint(n_hot, >, 1200);
 }
 
 /* ---------------------------------------------------------------- fast-forward */
