@@ -128,7 +128,7 @@ assumptions_json(const oct_bench_facts *f, const oct_load_result *r) {
   if (r->pieces_with_usage > 0)
     note(list, "ITL: gaps between chunks, of %.2f tokens each; TPOT: by the usage's tokens",
          per_chunk);
-  else
+  else if (r->answers_with_usage == 0)
     note(list, "tokens: one a chunk, no answer had its usage");
   if (f->trace->spread)
     note(list, "arrivals: spread over recorded ticks");
@@ -147,6 +147,11 @@ warnings_json(const oct_bench_facts *f, const oct_load_result *r) {
   if (r->short_answers > 0)
     note(list, "%" G_GUINT64_FORMAT " answers ended before the trace's length%s", r->short_answers,
          f->config->ignore_eos ? "" : " (--ignore-eos asks for all of it)");
+  if (r->answers > 0 && r->pieces == 0)
+    note(list,
+         "no answer came in chunks: latencies are not known, and tokens count where an answer "
+         "ended, so that rates are those of the window's edges; a server without a tokenizer "
+         "sends chunks with --extra-body '{\"return_token_ids\":true}'");
   if (r->answers_with_usage < r->answers && r->answers_with_usage > 0)
     note(list, "%" G_GUINT64_FORMAT " answers had no usage", r->answers - r->answers_with_usage);
   return list;

@@ -109,6 +109,21 @@ has "$out" "3 configurations of" "all of them"
 has "$out" "closed" "with their labels"
 is "$(grep -c '"schema": "octet-replay-1"' "$work/c.json")" 3 "its JSON has all reports"
 
+# A server without a tokenizer: its answers are ids, which it sends only when asked to.
+"$octet" serve llama-3.1-8b --load-format dummy --backend mock --skip-tokenizer-init \
+  --uds "$work/ids" --disable-access-log >"$work/served-ids" 2>&1 &
+without=$!
+trap 'kill $server $without 2>/dev/null; rm -rf "$work"' EXIT
+at_ids="unix:$work/ids --ready-check-timeout 30s --ignore-eos --num-prompts 4"
+at_ids="$at_ids --random-input-len 20 --random-output-len 8 --max-concurrency 1"
+run "$octet" bench $at_ids
+has "$out" "no answer came in chunks" "answers without chunks are warned of"
+has "$out" "return_token_ids" "with what to do"
+run "$octet" bench $at_ids --extra-body '{"return_token_ids":true}'
+has "$out" "32 chunks of 1 tokens" "token ids come in chunks"
+kill "$without"
+wait "$without"
+
 # Interrupted: what was measured is told.
 timeout -s INT 3 "$octet" bench $at --rate 20 --num-prompts 100000 >"$work/out" 2>"$work/err"
 has "$(cat "$work/out")" "interrupted" "a report comes after an interrupt"
