@@ -218,24 +218,22 @@ profile_so_far(const work *w, GError **error) {
 }
 
 static void
-print_heat(const oct_heat_rounds *rounds, const oct_heat_law *law) {
-  if (rounds->n > 0)
-    printf("rounds of decodes, then prompts of 1,024 tokens beside them: us of each step\n");
-  for (guint i = 0; i < rounds->n; i++) {
-    const oct_heat_round *r = &rounds->rounds[i];
-    printf("%8u + %u:", r->rest, r->busy);
-    for (guint32 p = 0; p < r->rest + r->busy; p++)
-      printf(" %.0f", (double)r->times[p] * 1e-3);
-    putchar('\n');
-  }
+print_heat(const oct_heat_trial *load, const oct_heat_law *law) {
+  if (load->n > 0)
+    printf("a load of decodes, and of prompts beside them (+): us of each step\n");
+  for (guint i = 0; i < load->n; i++)
+    printf("%s%.0f%s", load->steps[i].prompt ? "+" : "", load->steps[i].seconds * 1e6,
+           i % 16 == 15 || i + 1 == load->n ? "\n" : " ");
   if (oct_heat_is_known(law))
-    printf("heat: prompts %.1f%%, decodes %.1f%% longer at most, time constant %.0f ms\n",
-           law->prompts * 100, law->decodes * 100, law->time_constant_s * 1e3);
+    printf(
+        "heat: prompts %.1f%%, decodes %.1f%% longer at most, time constant %.0f ms, from a level "
+        "of %.2f on\n",
+        law->prompts * 100, law->decodes * 100, law->time_constant_s * 1e3, law->threshold);
 }
 
 static void
 print_steps(const oct_step_timings *timings) {
-  print_heat(&timings->rounds, &timings->heat);
+  print_heat(&timings->load, &timings->heat);
   printf("whole steps: measured, and the sum of their kernels before and after the ratio\n");
   printf("%8s %8s %8s %8s %8s %6s %12s %12s %9s %9s\n", "decodes", "context", "prompts", "tokens",
          "before", "graph", "measured us", "kernels us", "off", "corrected");

@@ -163,10 +163,10 @@ static const field fields[] = {
     WHEN("step_ratio", "graph_context", step_ratio.graph_context, NEED_SHORT, 1, 1e7),
     WHEN("step_ratio", "graph_short_context", step_ratio.graph_short_context, NEED_SHORT, 1, 1e7),
     WHEN("heat", "time_constant_s", heat.time_constant_s, NEED_GROUP, 1e-4, 10),
+    WHEN("heat", "threshold", heat.threshold, NEED_GROUP, 0, 0.99),
     WHEN("heat", "prompts", heat.prompts, NEED_GROUP, 0, 4),
     WHEN("heat", "decodes", heat.decodes, NEED_GROUP, 0, 4),
     WHEN("heat", "flops_per_s", heat.flops_per_s, NEED_GROUP, 1e9, 1e19),
-
     GRID("moe_layer", "tokens"),
     MOE("k3_w4a16_ep8", OCT_MOE_K3_W4A16, OCT_MOE_EP8),
     MOE("k3_w4a16_tp8", OCT_MOE_K3_W4A16, OCT_MOE_TP8),

@@ -337,6 +337,7 @@ double oct_step_ratio_graph(const oct_step_ratio *ratio, double tokens, double c
 /* How a chip that has computed much is slower for a while; sim/cost/heat.h has the law. */
 typedef struct oct_heat_law {
   double time_constant_s;  /* 0: not known, prices do not depend on what ran before */
+  double threshold;        /* the level from which it slows anything down, below 1 */
   double prompts, decodes; /* how much slower at the highest level: 0.15 = 15 % longer */
   double flops_per_s;      /* of a GPU, whose level is the highest in the end */
 } oct_heat_law;

@@ -258,29 +258,29 @@ oct_drive_fits(const oct_drive_options *options, const oct_drive_step *step, gui
 }
 
 gboolean
-oct_drive_rounds_fit(const oct_drive_options *options, const oct_drive_step *step, guint32 busy,
-                     guint32 rounds) {
-  return fits(options, step, (1 + rounds) * (step->rest + busy));
+oct_drive_load_fits(const oct_drive_options *options, const oct_drive_step *step, guint32 n) {
+  return fits(options, step, n);
 }
 
-/* Rounds of `rest` steps of decodes and `busy` of the step itself, submitted ahead; times[i]
- * becomes the gap between the ends of the i-th step and the one before it. The first time is none.
- */
-static gboolean
-run_rounds(oct_drive *d, const oct_drive_step *step, guint32 busy, guint32 rounds, gint64 *times,
-           GError **error) {
-  const guint32 every = step->rest + busy, all = rounds * every;
-  guint32 position = first_position(step, all), n_prompts = 0;
+guint32
+oct_drive_load_context(const oct_drive_step *step, guint32 n, guint32 i) {
+  return first_position(step, n) + i + 1;
+}
+
+gboolean
+oct_drive_load(oct_drive *d, const oct_drive_step *step, const gboolean *whole, guint32 n,
+               gint64 *times, GError **error) {
+  guint32 position = first_position(step, n), n_prompts = 0;
   oct_time last = 0;
+  oct_assert(oct_drive_load_fits(&d->options, step, n) && step->drafts == 0);
   if (n_decoding(step) > 0 && !begin_decodes(d, n_decoding(step), position, error))
     return FALSE;
-  for (guint32 i = 0; i < all + DEPTH - 1; i++) {
+  for (guint32 i = 0; i < n + DEPTH - 1; i++) {
     oct_event event;
-    if (i < all) {
-      const gboolean rests = i % every < step->rest;
-      build(d, step, rests, position, n_prompts);
-      n_prompts += !rests;
-      position += rests || step->n_decode > 0;
+    if (i < n) {
+      build(d, step, !whole[i], position, n_prompts);
+      n_prompts += whole[i];
+      position += !whole[i] || step->n_decode > 0;
       if (!submit(d, error))
         return FALSE;
     }
@@ -288,7 +288,7 @@ run_rounds(oct_drive *d, const oct_drive_step *step, guint32 busy, guint32 round
       continue;
     if (!wait_for(d, OCT_EVENT_STEP_DONE, &event, error))
       return FALSE;
-    times[i - (DEPTH - 1)] = event.result->end_ns - last;
+    times[i - (DEPTH - 1)] = last > 0 ? event.result->end_ns - last : 0;
     last = event.result->end_ns;
   }
   return TRUE;
@@ -302,35 +302,20 @@ median(gint64 *times, guint32 n) {
 
 gint64
 oct_drive_time(oct_drive *d, const oct_drive_step *step, guint32 repeats, GError **error) {
-  const guint32 every = step->rest + 1;
+  const guint32 every = step->rest + 1, n = (WARM_UP + repeats) * every;
   oct_assert(repeats >= 1 && repeats <= REPEATS_MAX && oct_drive_fits(&d->options, step, repeats));
   if (step->drafts > 0)
     return time_verified(d, step, repeats, error);
-  g_autofree gint64 *times = g_new(gint64, (WARM_UP + repeats) * every);
+  g_autofree gint64 *times = g_new(gint64, n);
+  g_autofree gboolean *whole = g_new(gboolean, n);
   gint64 own[REPEATS_MAX];
-  if (!run_rounds(d, step, 1, WARM_UP + repeats, times, error))
+  for (guint32 i = 0; i < n; i++)
+    whole[i] = i % every == step->rest;
+  if (!oct_drive_load(d, step, whole, n, times, error))
     return -1;
   for (guint32 i = 0; i < repeats; i++)
     own[i] = times[(WARM_UP + i) * every + step->rest];
   return median(own, repeats);
-}
-
-gboolean
-oct_drive_rounds(oct_drive *d, const oct_drive_step *step, guint32 busy, guint32 rounds,
-                 gint64 *times, GError **error) {
-  const guint32 every = step->rest + busy;
-  oct_assert(rounds >= 1 && rounds <= REPEATS_MAX && step->drafts == 0 &&
-             oct_drive_rounds_fit(&d->options, step, busy, rounds));
-  g_autofree gint64 *all = g_new(gint64, (1 + rounds) * every);
-  if (!run_rounds(d, step, busy, 1 + rounds, all, error))
-    return FALSE;
-  for (guint32 p = 0; p < every; p++) {
-    gint64 own[REPEATS_MAX];
-    for (guint32 i = 0; i < rounds; i++)
-      own[i] = all[(1 + i) * every + p];
-    times[p] = median(own, rounds);
-  }
-  return TRUE;
 }
 
 gboolean

@@ -59,13 +59,15 @@ gboolean oct_drive_fits(const oct_drive_options *options, const oct_drive_step *
  * ends, have no prompts and are timed by what the world says of each. */
 gint64 oct_drive_time(oct_drive *drive, const oct_drive_step *step, guint32 repeats,
                       GError **error) G_GNUC_WARN_UNUSED_RESULT;
-/* `rounds` of step->rest steps of decodes and then `busy` of the step one after another: times[p],
- * p < rest + busy, becomes the median time of the p-th step of a round, in nanoseconds. No drafts.
- * They must fit, which the first function tells. FALSE with *error. */
-gboolean oct_drive_rounds_fit(const oct_drive_options *options, const oct_drive_step *step,
-                              guint32 busy, guint32 rounds);
-gboolean oct_drive_rounds(oct_drive *drive, const oct_drive_step *step, guint32 busy,
-                          guint32 rounds, gint64 *times, GError **error);
+/* Runs n steps, which must fit, each submitted ahead: the step itself where whole[i], elsewhere its
+ * decodes alone. times[i] becomes the nanoseconds between the end of the i-th and of the one
+ * before; the first has 0. The mean context goes up by one a step and is the step's in the middle;
+ * the second function tells it. No drafts; step->rest does not count. FALSE with *error. */
+gboolean oct_drive_load_fits(const oct_drive_options *options, const oct_drive_step *step,
+                             guint32 n);
+guint32 oct_drive_load_context(const oct_drive_step *step, guint32 n, guint32 i);
+gboolean oct_drive_load(oct_drive *drive, const oct_drive_step *step, const gboolean *whole,
+                        guint32 n, gint64 *times, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* Computes prompts of so many tokens in every slot, so that the cache that decodes read has keys
  * and values as they are served with: memory full of zeros draws less power. */
 gboolean oct_drive_fill(oct_drive *drive, guint32 tokens, GError **error);

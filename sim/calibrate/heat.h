@@ -1,37 +1,34 @@
-/* How much slower a GPU is that has just computed much: the law of sim/cost/heat.h, from rounds of
- * steps with prompts and of decodes behind them. */
+/* How much slower a GPU is that has just computed much: the law of sim/cost/heat.h, from a load of
+ * decodes and of steps with prompts, as rare and as frequent as servers have them. */
 #ifndef OCT_SIM_CALIBRATE_HEAT_H
 #define OCT_SIM_CALIBRATE_HEAT_H
 
 #include "sim/calibrate/drive.h"
 #include "sim/cost/heat.h"
 
-#define OCT_HEAT_ROUND_MAX  64
-#define OCT_HEAT_ROUNDS_MAX 5
+#define OCT_HEAT_LOAD_MAX 480
 
-/* The steps of a round, in nanoseconds: `rest` decodes, then `busy` steps with prompts. */
-typedef struct oct_heat_round {
-  guint32 rest, busy;
-  gint64 times[OCT_HEAT_ROUND_MAX];
-} oct_heat_round;
+/* One step of the load, after those before it. */
+typedef struct oct_heat_step {
+  gboolean prompt; /* beside its decodes */
+  double seconds;  /* 0: not known; nothing ran for long before it */
+  double priced_s; /* of a cold chip, or any multiple of that: of all steps of its kind the same */
+  double flops;    /* of one GPU */
+} oct_heat_step;
 
-/* Rounds of the same two steps, which differ in how many there are of each; the arithmetic of both
- * in flops of one GPU. */
-typedef struct oct_heat_rounds {
-  oct_heat_round rounds[OCT_HEAT_ROUNDS_MAX];
+typedef struct oct_heat_trial {
   guint n; /* 0: none could be driven */
-  double decode_flops, prompt_flops;
-} oct_heat_rounds;
+  oct_heat_step steps[OCT_HEAT_LOAD_MAX];
+} oct_heat_trial;
 
-/* The law under which both kinds of step would be of one length each but for the heat, by least
- * squares over all rounds. FALSE: the times show no heat (less than one percent), *law is zeroed.
- */
-gboolean oct_calibrate_heat_fit(const oct_heat_rounds *rounds, oct_heat_law *law);
+/* The law under which each kind of step would take one multiple of its price but for the heat, by
+ * least squares. FALSE: the times show no heat (less than one percent), *law is zeroed. */
+gboolean oct_calibrate_heat_fit(const oct_heat_trial *load, oct_heat_law *law);
 
-/* Drives rounds of long and of short rests, as loads have them. FALSE with *error when a step
- * fails; none when the instance is too small for them, or has several stages. */
+/* Drives the load. FALSE with *error when a step fails; empty when the instance is too small for
+ * it, or has several stages. */
 gboolean oct_calibrate_heat(oct_drive *drive, const oct_drive_options *options,
-                            const oct_cost *cost, guint32 context, oct_heat_rounds *rounds,
+                            const oct_cost *cost, guint32 context, oct_heat_trial *load,
                             GError **error) G_GNUC_WARN_UNUSED_RESULT;
 
 /* What a step, priced `price`, takes over its price when it comes again and again between `rest`

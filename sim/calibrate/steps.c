@@ -179,9 +179,9 @@ time_all(oct_world *world, void *arg) {
   const oct_drive_options *o = &r->options->drive;
   gboolean fine =
       oct_drive_fill(r->drive, MIN(o->max_context, r->options->context * 3 / 2), r->error) &&
-      oct_calibrate_heat(r->drive, o, r->cost, r->options->context, &r->out->rounds, r->error);
+      oct_calibrate_heat(r->drive, o, r->cost, r->options->context, &r->out->load, r->error);
   if (fine)
-    (void)oct_calibrate_heat_fit(&r->out->rounds, &r->out->heat);
+    (void)oct_calibrate_heat_fit(&r->out->load, &r->out->heat);
   fine = fine && add_decodes(r) &&
          (!oct_drive_capabilities(r->drive)->speculation || add_verified(r)) && add_prompts(r) &&
          add_mixed(r);
@@ -264,6 +264,8 @@ set_heat(oct_calibration *calibration, const oct_heat_law *law) {
     return;
   oct_calibration_set(calibration, "heat", "time_constant_s",
                       "how soon the clock follows what is computed", law->time_constant_s);
+  oct_calibration_set(calibration, "heat", "threshold", "the level from which it falls",
+                      law->threshold);
   oct_calibration_set(calibration, "heat", "prompts",
                       "how much longer steps with prompts take behind others for long",
                       law->prompts);

@@ -33,8 +33,8 @@ typedef struct oct_step_timings {
   oct_step_timing timings[OCT_STEP_TIMINGS_MAX];
   guint32 context, short_context; /* of decodes that take part */
   guint32 graph_max_batch;        /* as the world told */
-  oct_heat_rounds rounds;
-  oct_heat_law heat; /* theirs; zeroed: the chip shows none */
+  oct_heat_trial load;
+  oct_heat_law heat; /* of that; zeroed: the chip shows none */
   double open_s;     /* until the instance was there */
 } oct_step_timings;
 
@@ -45,7 +45,7 @@ typedef struct oct_steps_options {
 } oct_steps_options;
 
 /* Opens an instance on `world` (borrowed, not running), computes prompts in all of its slots and
- * times rounds of prompts and decodes, decodes by batch, prompts and mixed steps by tokens. Prices
+ * times a load of prompts and decodes, decodes by batch, prompts and mixed steps by tokens. Prices
  * are those of `profile`. FALSE with *error. */
 gboolean oct_calibrate_steps(oct_world *world, const oct_steps_options *options,
                              const oct_profile *profile, oct_step_timings *out,

@@ -2,9 +2,11 @@
  * card may take, its clock falls some tens of milliseconds later, and comes back as slowly.
  *
  * The law ([heat] of a profile, measured by octet calibrate) has one state, a level between 0 and 1
- * that follows the load with a time constant. A step's load is its arithmetic over what whole
- * prompts reach; its price is that of a cold chip times 1 + slope x the mean level while it runs,
- * where the slope of steps with prompts is larger than that of decodes, which wait for memory.
+ * that follows the load with a time constant, as a power limit follows its average. A step's load
+ * is its arithmetic over what whole prompts reach. What the level has above a threshold slows the
+ * chip down: a step's price is that of a cold chip times 1 + slope x the mean of that excess while
+ * it runs, 1 at the highest level. The slope of steps with prompts is larger than that of decodes,
+ * which wait for memory.
  *
  * Prices without a law, and those of oct_cost_step(), are of a cold chip. Nothing is allocated; a
  * state belongs to whoever runs the steps of one pipeline stage.
@@ -28,12 +30,13 @@ oct_heat_is_known(const oct_heat_law *law) {
 
 /* 0 to 1: arithmetic of a stage, over `seconds`. */
 double oct_heat_load(const oct_heat_law *law, const oct_stage_price *price, double seconds);
-/* 1 + a slope: of a step in a graph, or of one with prompts and that load, at a level. */
-double oct_heat_factor(const oct_heat_law *law, gboolean graph, double load, double level);
+/* 1 + slope x excess: of a step in a graph, or of one with prompts and that load. */
+double oct_heat_factor(const oct_heat_law *law, gboolean graph, double load, double excess);
 
-/* The level `seconds` later under a load, and in *mean (may be NULL) its mean until then. */
+/* The level `seconds` later under a load, and in *excess (may be NULL) the mean until then of what
+ * it has above the threshold, 1 at the highest level. */
 double oct_heat_after(const oct_heat_law *law, double level, double load, double seconds,
-                      double *mean);
+                      double *excess);
 
 /* Multiplies a stage's cold price by its factor when it begins at begin_ns; copies from the host
  * are left as they are. The level is then that of its end. */

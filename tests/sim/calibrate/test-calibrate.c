@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "backends/registry.h"
+#include "engine/base/rng.h"
 #include "sim/calibrate/host.h"
 #include "sim/calibrate/steps.h"
 #include "sim/cost/internal.h"
@@ -347,47 +348,52 @@ drives_a_world(void) {
   g_assert_cmpuint(checked, ==, 28); /* with ten batches at two contexts */
 }
 
-/* Rounds as a chip with this law takes them. */
+/* A load as a chip with this law takes it, by `noise` more or less. */
 static void
-make_round(const oct_heat_law *law, const oct_heat_rounds *rounds, oct_heat_round *round) {
-  const double decode_s = 5e-3, prompt_s = 20e-3;
+make_load(const oct_heat_law *law, double noise, oct_heat_trial *load) {
   double level = 0;
-  for (guint k = 0; k < 20; k++)
-    for (guint32 p = 0; p < round->rest + round->busy; p++) {
-      const gboolean rests = p < round->rest;
-      const double cold = rests ? decode_s : prompt_s;
-      const double load = rests ? rounds->decode_flops / (cold * law->flops_per_s) : 1;
-      double seconds = cold, mean = 0, next = level;
-      for (guint i = 0; i < 20; i++) { /* until it agrees with its own length */
-        next = oct_heat_after(law, level, load, seconds, &mean);
-        seconds = cold * oct_heat_factor(law, rests, load, mean);
-      }
-      round->times[p] = (gint64)(seconds * 1e9);
-      level = next;
+  oct_rng rng;
+  oct_rng_seed(&rng, 7, 0);
+  load->n = OCT_HEAT_LOAD_MAX;
+  for (guint32 i = 0; i < load->n; i++) {
+    const gboolean prompt = i > 60 && oct_rng_uniform(&rng) < 0.1 + 0.6 * (i / 40 % 2);
+    const double cold = prompt ? 20e-3 : 5e-3, flops = prompt ? 7e14 * 0.021 : 0.25e12;
+    double seconds = cold, excess = 0, next = level;
+    for (guint k = 0; k < 20; k++) { /* until it agrees with its own length */
+      const double share = MIN(1, flops / (seconds * law->flops_per_s));
+      next = oct_heat_after(law, level, share, seconds, &excess);
+      seconds = cold * oct_heat_factor(law, !prompt, 1, excess);
     }
+    level = next;
+    seconds *= 1 + noise * (2 * oct_rng_uniform(&rng) - 1);
+    load->steps[i] = (oct_heat_step){
+        .prompt = prompt, .seconds = seconds, .priced_s = 1.1 * cold, .flops = flops};
+  }
 }
 
 static void
 heat_is_found(void) {
-  const oct_heat_law law = {
-      .time_constant_s = 0.04, .prompts = 0.17, .decodes = 0.05, .flops_per_s = 7e14};
-  oct_heat_rounds rounds = {.rounds = {{.rest = 24, .busy = 6}, {.rest = 4, .busy = 1}},
-                            .n = 2,
-                            .decode_flops = 0.25e12,
-                            .prompt_flops = 7e14 * 0.02 * 1.17};
+  const oct_heat_law law = {.time_constant_s = 0.04,
+                            .threshold = 0.4,
+                            .prompts = 0.17,
+                            .decodes = 0.05,
+                            .flops_per_s = 7e14};
+  g_autofree oct_heat_trial *load = g_new0(oct_heat_trial, 1);
   oct_heat_law found;
-  for (guint i = 0; i < rounds.n; i++)
-    make_round(&law, &rounds, &rounds.rounds[i]);
-  g_assert_true(oct_calibrate_heat_fit(&rounds, &found));
-  g_assert_cmpfloat_with_epsilon(found.time_constant_s, law.time_constant_s, 0.004);
-  g_assert_cmpfloat_with_epsilon(found.prompts, law.prompts, 0.02);
-  g_assert_cmpfloat_with_epsilon(found.decodes, law.decodes, 0.01);
-  g_assert_cmpfloat_with_epsilon(found.flops_per_s, law.flops_per_s, 0.05 * law.flops_per_s);
-  /* Steps of one length each show none. */
-  for (guint i = 0; i < rounds.n; i++)
-    for (guint32 p = 0; p < rounds.rounds[i].rest + rounds.rounds[i].busy; p++)
-      rounds.rounds[i].times[p] = p < rounds.rounds[i].rest ? 5000000 : 20000000;
-  g_assert_false(oct_calibrate_heat_fit(&rounds, &found));
+  for (guint i = 0; i < 2; i++) {
+    make_load(&law, i * 0.02, load);
+    load->steps[200].seconds *= 3; /* something else ran */
+    load->steps[0].seconds = 0;
+    g_assert_true(oct_calibrate_heat_fit(load, &found));
+    g_assert_cmpfloat_with_epsilon(found.time_constant_s, law.time_constant_s, 0.01);
+    g_assert_cmpfloat_with_epsilon(found.threshold, law.threshold, 0.11);
+    g_assert_cmpfloat_with_epsilon(found.prompts, law.prompts, 0.03);
+    g_assert_cmpfloat_with_epsilon(found.decodes, law.decodes, 0.015);
+  }
+  /* Steps that always take as long show none. */
+  for (guint32 i = 0; i < load->n; i++)
+    load->steps[i].seconds = load->steps[i].priced_s;
+  g_assert_false(oct_calibrate_heat_fit(load, &found));
   g_assert_false(oct_heat_is_known(&found));
   oct_step_price price = {.n_stages = 1};
   g_assert_cmpfloat(oct_calibrate_heat_factor(&found, &price, 0.02, 0, 0), ==, 1);
@@ -395,8 +401,8 @@ heat_is_found(void) {
   price.stages[0].groups[0].flops = 1e15;
   g_assert_cmpfloat_with_epsilon(oct_calibrate_heat_factor(&law, &price, 0.02, 0, 0), 1.17, 1e-4);
   const double rested = oct_calibrate_heat_factor(&law, &price, 0.02, 0.02, 0);
-  g_assert_cmpfloat(rested, >, 1.05);
-  g_assert_cmpfloat(rested, <, 1.14);
+  g_assert_cmpfloat(rested, >, 1.03);
+  g_assert_cmpfloat(rested, <, 1.12);
 }
 
 /* Times of the clock: all that can be said is that they are there, and not absurd. */
@@ -466,7 +472,7 @@ main(int argc, char **argv) {
   g_test_add_func("/sim/calibrate/tables/end-where-times-are-missing", gaps_are_cut_off);
   g_test_add_func("/sim/calibrate/tables/are-refused-by-name", bad_tables_are_refused);
   g_test_add_func("/sim/calibrate/steps/are-timed-and-priced", drives_a_world);
-  g_test_add_func("/sim/calibrate/heat/is-found-in-rounds-of-prompts", heat_is_found);
+  g_test_add_func("/sim/calibrate/heat/is-found-in-a-load", heat_is_found);
   g_test_add_func("/sim/calibrate/host/engine-is-timed-on-any-world", times_the_engine);
   g_test_add_func("/sim/calibrate/steps/refuse-recurrent-models", recurrent_models_are_refused);
   g_test_add_func("/sim/calibrate/steps/ratios-are-linear-and-flat-outside", ratios_are_linear);

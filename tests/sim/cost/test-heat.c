@@ -28,6 +28,24 @@ levels_follow_the_load(void) {
   g_assert_cmpfloat_with_epsilon(mean, 0.7, 1e-12);
   g_assert_cmpfloat(oct_heat_after(&law, 0.7, 0, 0, &mean), ==, 0.7);
   g_assert_cmpfloat(mean, ==, 0.7);
+  /* Above a threshold: never below it, from where it is crossed on, and all the way. */
+  oct_heat_law from = law;
+  from.threshold = 0.5;
+  (void)oct_heat_after(&from, 0.1, 0.4, 0.1, &mean);
+  g_assert_cmpfloat(mean, ==, 0);
+  (void)oct_heat_after(&from, 0.6, 0.8, 0.04, &mean);
+  g_assert_cmpfloat_with_epsilon(mean, (0.3 - 0.2 * (1 - exp(-1))) / 0.5, 1e-12);
+  for (guint up = 0; up < 2; up++) {
+    const double begin = up ? 0.2 : 0.9, load = up ? 1 : 0;
+    double sum = 0, level = begin;
+    for (guint i = 0; i < 4000; i++) { /* by small steps */
+      level = oct_heat_after(&law, level, load, 0.04 / 4000, NULL);
+      sum += MAX(0, level - 0.5) / 0.5 / 4000;
+    }
+    (void)oct_heat_after(&from, begin, load, 0.04, &mean);
+    g_assert_cmpfloat_with_epsilon(mean, sum, 1e-3);
+    g_assert_cmpfloat(mean, >, 0.01);
+  }
   oct_stage_price price = prompt(5e14 * 0.025 / 2);
   g_assert_cmpfloat_with_epsilon(oct_heat_load(&law, &price, 0.025), 0.5, 1e-12);
   g_assert_cmpfloat(oct_heat_load(&law, &price, 0.001), ==, 1);
@@ -82,14 +100,14 @@ profiles_have_it_whole(void) {
   static const char *const texts[] = {
       "[profile]\nschema=1\nname=x\ntitle=x\nbase=h200x1\n",
       "[profile]\nschema=1\nname=x\ntitle=x\nbase=h200x1\n[heat]\ntime_constant_s=0.04\n"
-      "prompts=0.2\ndecodes=0.05\nflops_per_s=5e14\n",
+      "threshold=0.4\nprompts=0.2\ndecodes=0.05\nflops_per_s=5e14\n",
       "[profile]\nschema=1\nname=x\ntitle=x\nbase=h200x1\n[heat]\ntime_constant_s=0.04\n"};
   for (guint i = 0; i < G_N_ELEMENTS(texts); i++) {
     g_autoptr(GError) error = NULL;
     oct_profile *p = oct_profile_parse("x.ini", texts[i], strlen(texts[i]), NULL, NULL, &error);
     if (i == 2) {
       g_assert_error(error, OCT_PROFILE_ERROR, OCT_PROFILE_ERROR_MISSING);
-      g_assert_nonnull(strstr(error->message, "[heat] prompts"));
+      g_assert_nonnull(strstr(error->message, "[heat] threshold"));
       continue;
     }
     g_assert_no_error(error);
