@@ -21,6 +21,8 @@ code_at(const oct_cuda_packing &c, uint32_t row, uint32_t column) {
 /* A thread has one word; neighbours have neighbouring rows where codes of those lie together. */
 static __global__ void
 pack(oct_cuda_packing c, uint32_t words) {
+  admit_successor();
+  await_predecessors();
   bool by_rows = c.kind == OCT_CUDA_CODES_ROWS;
   size_t all = (size_t)c.rows * words;
   for (size_t i = blockIdx.x * (size_t)THREADS + threadIdx.x; i < all;
@@ -43,6 +45,6 @@ oct_cuda_pack(const oct_cuda_queue *queue, const oct_cuda_packing *call) {
     return OCT_CUDA_UNSUPPORTED;
   uint32_t words = round_up(call->columns, 128) / 8;
   size_t blocks = ((size_t)call->rows * words + THREADS - 1) / THREADS;
-  pack<<<(unsigned)(blocks < 65536 ? blocks : 65536), THREADS, 0, queue->stream>>>(*call, words);
-  return (int)cudaGetLastError();
+  return launch(queue, pack, dim3((unsigned)(blocks < 65536 ? blocks : 65536)), dim3(THREADS), 0,
+                *call, words);
 }

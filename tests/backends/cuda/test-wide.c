@@ -598,6 +598,8 @@ takes_its_kernels(gconstpointer data) {
   const test *t = data;
   oct_model_spec spec = t->spec();
   gboolean is_latent = FALSE, is_gqa = FALSE, has_state = oct_model_has_state(&spec);
+  gboolean codes = spec.types.attention != OCT_DTYPE_BF16 ||
+                   spec.types.dense_ffn != OCT_DTYPE_BF16 || spec.types.expert != OCT_DTYPE_BF16;
   for (guint32 i = 0; i < spec.n_attention; i++) {
     is_latent |= spec.attention[i].kind == OCT_ATTENTION_MLA;
     is_gqa |= spec.attention[i].kind == OCT_ATTENTION_GQA;
@@ -634,6 +636,12 @@ takes_its_kernels(gconstpointer data) {
     expect_kernel(launches, "attend_expanded_hopper", is_latent && expanded);
     expect_kernel(launches, "cublasLt", !fixed);
     expect_kernel(launches, "sort_pairs", oct_model_has_experts(&spec));
+    /* Quantised weights: of prompts as operands in registers, of few tokens by the skinny kernel,
+     * as small ones of bfloat16 are. */
+    expect_kernel(launches, "multiply_codes", codes && !fixed);
+    expect_kernel(launches, "multiply_skinny", !fixed);
+    if (fixed && (codes || oct_model_has_experts(&spec)))
+      expect_kernel(launches, "multiply_tile", TRUE);
   }
 }
 #endif
@@ -670,5 +678,11 @@ main(int argc, char **argv) {
     add_named(&t, "takes-its-kernels", takes_its_kernels);
 #endif
   }
+#ifdef HAVE_CUDA
+  for (gsize k = 0; k < G_N_ELEMENTS(quantised_specs); k++) {
+    const test t = {NULL, quantised_specs[k]};
+    add_named(&t, "takes-its-kernels", takes_its_kernels);
+  }
+#endif
   return g_test_run();
 }

@@ -12,6 +12,8 @@
  * earlier tests have left. What is launched on it is counted: when OCT_CUDA_LAUNCHES names a file,
  * the names of all kernels that ran are appended to it at the end. */
 const oct_cuda_queue *device_queue(guint32 flags);
+/* Of a queue that a test has for itself: its kernels' names go to that file, too. */
+void device_tell_launches(const struct oct_cuda_launches *launches);
 /* OCT_CUDA_QUICK is set: a tool watches every access, so that kernels are slow, and makes them wait
  * for each other. Sizes of which others are no different are left out. */
 gboolean device_quick(void);
