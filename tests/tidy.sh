@@ -163,10 +163,12 @@ line_columns() {
     LC_ALL=C.UTF-8 xargs -0 -r grep -nHE "^.{$((columns_max + 1)),}" | cut -c 1-120
 }
 
-# A file that no fragment names is neither built nor packed. Naming a folder covers what is in it.
+# A file that no fragment names is neither built nor packed; a rule's prerequisite is not named by
+# that. Naming a folder covers what is in it.
 fragments_complete() {
   find . -name Makefile.am.inc -o -name Makefile.am | sed 's|^\./||' | while read -r fragment; do
-    sed -e "s|%D%|$(dirname "$fragment")|g" -e '/^[ \t]*#/d' "$fragment"
+    sed -e "s|%D%|$(dirname "$fragment")|g" -e '/^[ \t]*#/d' "$fragment" |
+      awk '/^[^\t=]*:[^=]/ || /^[^\t=]*:$/ { rule = 1 } !rule { print } !/\\$/ { rule = 0 }'
   done | tr -s ' \t\\=' '\n\n\n\n' | LC_ALL=C sort -u >"$work/named"
   for file in $(sources 'c|h|cu|cuh|sh|json|jsonl|ini|csv|txt|md'; find doc -name '*.md'); do
     path=$file
