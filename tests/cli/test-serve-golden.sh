@@ -98,8 +98,6 @@ lose() {
   keeper=$(children "$pid")
   worker=$(children "${keeper%% *}")
   ok "$([ -n "$worker" ]; echo $?)" "$world: a process of its own computes"
-  grep -q 'libcuda\.so' "/proc/$pid/maps"
-  is $? 1 "$world: the server has no driver of GPUs"
   ask "$one" false >"$work/answer" &
   client=$!
   sleep 0.5
