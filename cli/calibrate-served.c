@@ -25,13 +25,13 @@ ttft_of(const json_t *line, gboolean *counts) {
   return json_number_value(ttft);
 }
 
-/* From submission to end, of steps with prompts. */
+/* Of steps with prompts. */
 static double
 step_of(const json_t *line, gboolean *counts) {
   const json_t *domain = json_array_get(json_object_get(line, "domains"), 0);
   *counts = json_array_size(json_object_get(domain, "prefill")) > 0;
   return (double)(json_integer_value(json_object_get(line, "end_ns")) -
-                  json_integer_value(json_object_get(line, "known_ns"))) *
+                  json_integer_value(json_object_get(line, "start_ns"))) *
          1e-9;
 }
 

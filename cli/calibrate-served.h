@@ -13,9 +13,9 @@ typedef struct oct_calibrate_server {
 } oct_calibrate_server;
 
 /* Serves the model with made-up weights at a Unix socket, sends it prompts of token ids one at a
- * time and logs its steps: *seconds becomes the median of the time to the first token without
- * that from the submission of its step to the step's end: HTTP, checks, queues, and the way back.
- * Takes some seconds. FALSE with *error: no server, or no answers. */
+ * time and logs its steps: *seconds becomes the median of the time to the first token without its
+ * step: HTTP, checks, queues, how a step gets to an idle device, and the way back. Takes some
+ * seconds. FALSE with *error: no server, or no answers. */
 gboolean oct_calibrate_request(const oct_calibrate_server *how, double *seconds,
                                GError **error) G_GNUC_WARN_UNUSED_RESULT;
 

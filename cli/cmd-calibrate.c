@@ -321,7 +321,7 @@ put_request(work *w) {
     return;
   }
   oct_calibration_set(w->calibration, group, "request_in_us",
-                      "HTTP, checks and queues of a prompt of 1,024 token ids, and the way back",
+                      "of a prompt of 1,024 token ids: HTTP, checks, queues, and the way back",
                       seconds * 1e6);
 }
 
