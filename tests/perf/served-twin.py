@@ -19,9 +19,9 @@ import subprocess
 import sys
 
 INPUT, OUTPUT, SLOTS = 1024, 256, 256
-CLOSED = [(1, 3), (16, 48), (64, 128), (256, 512)]  # slots, requests
+CLOSED = [(1, 3), (16, 48), (64, 128), (256, 400)]  # slots, requests
 OPEN = [(30, 60), (60, 120), (85, 160)]  # percent of the capacity, requests
-OVER = (110, 500)
+OVER = (110, 400)
 
 
 def bench(o, port, load, name):
