@@ -4,10 +4,12 @@
  * choices where the engine cannot fork them: choices part at the prompt's last token, before which
  * there must be another. Such parts share a replica and end together.
  */
+#include <math.h>
 #include <string.h>
 
 #include "engine/base/assert.h"
 #include "engine/base/rng.h"
+#include "engine/sched/router.h"
 #include "engine/serve/bulletin.h"
 #include "engine/serve/guides.h"
 #include "engine/serve/internal.h"
@@ -147,21 +149,14 @@ oct_requests_listen(oct_replica *replica, oct_listener *listener) {
 
 /* ---------------------------------------------------------------- what the front wants */
 
-/* The living replica with the fewest tokens to compute (equal: the lowest number); NULL: none. */
-static oct_replica *
-least_loaded(oct_service *s) {
-  oct_replica *best = NULL;
-  guint64 least = G_MAXUINT64;
-  for (guint32 i = 0; i < s->n_replicas; i++) {
-    oct_engine_stats stats;
-    oct_engine_get_stats(s->replicas[i].engine, &stats);
-    guint64 load = oct_engine_load_tokens(s->replicas[i].engine);
-    if (stats.state != OCT_ENGINE_DEAD && load < least) {
-      least = load;
-      best = &s->replicas[i];
-    }
-  }
-  return best;
+/* Tokens that the replica has to compute. */
+static double
+load_of(void *user, guint32 i) {
+  const oct_service *s = user;
+  oct_engine_stats stats;
+  oct_engine_get_stats(s->replicas[i].engine, &stats);
+  return stats.state != OCT_ENGINE_DEAD ? (double)oct_engine_load_tokens(s->replicas[i].engine)
+                                        : INFINITY;
 }
 
 void
@@ -205,11 +200,12 @@ request_of(const oct_service *s, oct_generation *g, guint32 part) {
 
 static void
 submit(oct_service *s, oct_generation *g) {
-  oct_replica *replica = least_loaded(s);
-  if (replica == NULL) {
+  const guint32 chosen = oct_router_least_loaded(s->n_replicas, 0, load_of, s);
+  if (chosen == s->n_replicas) {
     oct_requests_refuse(s, g, OCT_SERVICE_ERROR_DOWN, NO_ENGINE);
     return;
   }
+  oct_replica *replica = &s->replicas[chosen];
   g_autoptr(GError) why = NULL;
   g->replica = replica->number;
   g->n_parts = g->prompt->len == 1 ? g->n_choices : 1;

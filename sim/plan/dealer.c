@@ -1,6 +1,7 @@
 #include "sim/plan/dealer.h"
 
 #include "engine/base/assert.h"
+#include "engine/sched/router.h"
 
 /* A replica as the dealer imagines it. */
 typedef struct imagined {
@@ -10,7 +11,7 @@ typedef struct imagined {
 
 struct oct_plan_dealer {
   guint32 n, next; /* whose turn it is among equals */
-  double prompt_token_s, token_s;
+  double prompt_token_s, token_s, now_s;
   imagined *replicas;
 };
 
@@ -66,7 +67,10 @@ pop(GArray *heap) {
 
 /* Tokens that the replica has to compute. */
 static double
-load_of(const oct_plan_dealer *d, imagined *r, double now) {
+load_of(void *user, guint32 i) {
+  const oct_plan_dealer *d = user;
+  const double now = d->now_s;
+  imagined *r = &d->replicas[i];
   while (r->ends->len > 0 && g_array_index(r->ends, double, 0) <= now)
     pop(r->ends);
   const double prompts = r->free_s > now ? (r->free_s - now) / d->prompt_token_s : 0;
@@ -76,17 +80,8 @@ load_of(const oct_plan_dealer *d, imagined *r, double now) {
 gboolean
 oct_plan_dealer_deal(void *dealer, const oct_trace_request *row) {
   oct_plan_dealer *d = dealer;
-  const double now = (double)row->arrival_ns / 1e9;
-  guint32 best = d->next;
-  double least = load_of(d, &d->replicas[best], now);
-  for (guint32 k = 1; k < d->n; k++) {
-    const guint32 i = (d->next + k) % d->n;
-    const double load = load_of(d, &d->replicas[i], now);
-    if (load < least) {
-      least = load;
-      best = i;
-    }
-  }
+  const double now = d->now_s = (double)row->arrival_ns / 1e9;
+  const guint32 best = oct_router_least_loaded(d->n, d->next, load_of, d);
   d->next = (best + 1) % d->n;
   imagined *r = &d->replicas[best];
   r->free_s = MAX(r->free_s, now) + row->input_tokens * d->prompt_token_s;

@@ -1,11 +1,11 @@
 /* What one of several equal replicas gets from a router to the least loaded, without the others.
  *
- * The router of a replay (sim/replay/route.c) sends a request to the replica with the fewest tokens
- * to compute: of prompts, and one for each sequence that decodes. A dealer keeps these books for
- * all replicas with fixed times: a replica computes its prompts one after the other at
- * `prompt_token_s` a token, then each output takes `token_s` a token, whatever runs beside it. Only
- * the first replica's sessions are then simulated. Equal loads go by turns, so that it gets the
- * n-th part; with times of 0 all do, and sessions are dealt out in turn.
+ * The router (engine/sched/router.h, which chooses here too) sends a request to the replica with
+ * the fewest tokens to compute: of prompts, and one for each sequence that decodes. A dealer keeps
+ * these books for all replicas with fixed times: a replica computes its prompts one after the other
+ * at `prompt_token_s` a token, then each output takes `token_s` a token, whatever runs beside it.
+ * Only the first replica's sessions are then simulated. Equal loads go by turns, so that it gets
+ * the n-th part; with times of 0 all do, and sessions are dealt out in turn.
  *
  * Estimates go in, so what comes out is one: plans say so, and run their best layout with all its
  * replicas as well. One thread.

@@ -1,9 +1,11 @@
 /* Which replica a request is sent to. */
 #include "sim/replay/route.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "engine/base/assert.h"
+#include "engine/sched/router.h"
 #include "sim/replay/drive-internal.h"
 
 static const char *const names[OCT_ROUTE_COUNT] = {"least-loaded", "round-robin",
@@ -42,24 +44,26 @@ pool_of(const oct_driver *d, const oct_live *live, guint32 *first, guint32 *end)
   *end = live->prefill ? d->config->n_prefill : d->n_replicas;
 }
 
+typedef struct pool {
+  const oct_driver *driver;
+  guint32 first;
+} pool;
+
+/* Tokens that the replica has to compute. */
+static double
+load_of(void *user, guint32 i) {
+  const pool *p = user;
+  const oct_replica *replica = &p->driver->replicas[p->first + i];
+  return is_up(replica) ? (double)oct_engine_load_tokens(replica->engine) : INFINITY;
+}
+
 static oct_replica *
-least_loaded(oct_driver *d, guint32 first, guint32 end, guint64 *load_tokens) {
-  oct_replica *best = NULL;
-  guint64 least = G_MAXUINT64;
-  for (guint32 i = first; i < end; i++) {
-    oct_replica *replica = &d->replicas[i];
-    if (!is_up(replica))
-      continue;
-    if (end - first == 1)
-      return replica;
-    guint64 load = oct_engine_load_tokens(replica->engine);
-    if (load < least) {
-      least = load;
-      best = replica;
-    }
-  }
-  *load_tokens = least;
-  return best;
+least_loaded(oct_driver *d, guint32 first, guint32 end) {
+  pool p = {d, first};
+  if (end - first == 1) /* which need not be asked for its load */
+    return is_up(&d->replicas[first]) ? &d->replicas[first] : NULL;
+  const guint32 i = oct_router_least_loaded(end - first, 0, load_of, &p);
+  return i < end - first ? &d->replicas[first + i] : NULL;
 }
 
 static oct_replica *
@@ -99,10 +103,10 @@ remember_pages(oct_driver *d, const oct_live *live, guint32 replica) {
 
 static oct_replica *
 by_prefix(oct_driver *d, const oct_live *live, guint32 first, guint32 end) {
-  guint64 least;
-  oct_replica *best = least_loaded(d, first, end, &least);
+  oct_replica *best = least_loaded(d, first, end);
   if (best == NULL || live->n_page_ids == 0)
     return best;
+  const guint64 least = end - first == 1 ? G_MAXUINT64 : oct_engine_load_tokens(best->engine);
   if (d->seen_pages == NULL)
     d->seen_pages = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, g_free);
   guint32 most = pages_seen(d, live, best->number);
@@ -124,7 +128,6 @@ by_prefix(oct_driver *d, const oct_live *live, guint32 first, guint32 end) {
 oct_replica *
 oct_driver_route(oct_driver *d, const oct_live *live) {
   guint32 first, end;
-  guint64 least;
   pool_of(d, live, &first, &end);
   switch (d->config->router) {
   case OCT_ROUTE_ROUND_ROBIN:
@@ -135,5 +138,5 @@ oct_driver_route(oct_driver *d, const oct_live *live) {
   case OCT_ROUTE_COUNT:
     break;
   }
-  return least_loaded(d, first, end, &least);
+  return least_loaded(d, first, end);
 }
