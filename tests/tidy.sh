@@ -148,7 +148,7 @@ file_lines() {
 function_lines() {
   sources 'c|h|cu|cuh' | tr '\n' '\0' | xargs -0 -r awk -v max="$function_max" '
     FNR == 1 { start = 0; inside = 0 }
-    /struct [a-z_]+ \{$/ && FILENAME ~ /\.cuh?$/ { inside = 1 }
+    /struct [a-z_]+ (: [^{]*)?\{$/ && FILENAME ~ /\.cuh?$/ { inside = 1 }
     !start && /\) (const )?\{$/ && !/^#/ { start = FNR }
     inside ? /^  }/ : /^}/ {
       n = FNR - start + 1

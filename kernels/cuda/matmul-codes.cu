@@ -39,63 +39,41 @@ load_shared_short(uint32_t from) {
   return v;
 }
 
-template <int F, int N> struct multiplier {
+template <int F, int N> struct multiplier : tile_sums<F, N> {
   using traits = kind_traits<F>;
   using sizes = shape<F, N>;
+  using base = tile_sums<F, N>;
+  using base::acc;
+  using base::g;
+  using base::place;
+  using base::row;
+  using base::s;
+  using base::t;
   /* Arrays of sums: of groups of 64 inputs, or of both halves of as many. */
   static constexpr int PARTS = sizes::SYNC || traits::SIDES == 4 ? 2 : 1;
+  static_assert(!(sizes::SINGLE && (sizes::EXACT || sizes::SYNC)), "they have two operands");
   static constexpr bool AHEAD = traits::PACKED && sizes::CHUNKS == 2 && traits::SIDES == 1;
-  const codes_args &s;
   const ring &r;
-  uint32_t g, t;
-  uint32_t row;      /* of the tile's half, that of lane group 0 */
-  uint32_t place[2]; /* of rows g and g + 8 of the warp in a chunk of the tile, all halves */
   int adds;
   uint32_t held; /* the stage that is not given back yet, or OCT_CUDA_NONE */
-  float acc[N / 2];
   float part[PARTS][N / 2];
   uint32_t codes[2][4], later[2][4]; /* of this chunk and, AHEAD, of the next one of the unit */
   uint32_t side[2][traits::SIDES], later_side[2][traits::SIDES];
   float scale[2]; /* of fp8 blocks */
   uint32_t a[sizes::SINGLE ? 1 : 2][4][4];
 
-  __device__ multiplier(const codes_args &args, const ring &the_ring) : s(args), r(the_ring) {
-    uint32_t warp = threadIdx.x / 32;
-    g = threadIdx.x % 32 / 4;
-    t = threadIdx.x % 4;
-    row = warp * (16 / s.halves);
-    /* Warps beyond the tile read rows that it has, and store none. */
-    place[0] = (row < s.tile_rows ? row : 0) + g;
-    place[1] = place[0] + (s.halves == 2 ? s.tile_rows : 8);
+  __device__ multiplier(const codes_args &args, const ring &the_ring) : base(args), r(the_ring) {
     held = OCT_CUDA_NONE;
   }
 
   /* ---- codes to operands */
 
-  __device__ void load_chunk(uint32_t room, uint32_t chunk, uint32_t (&codes)[2][4],
-                             uint32_t (&side)[2][traits::SIDES]) const {
-    uint32_t rows = s.halves * s.tile_rows, from = room + sizes::X_BYTES + chunk * rows * 64;
-    uint32_t beside =
-        room + sizes::X_BYTES + sizes::CHUNKS * rows * 64 + chunk * rows * sizes::SIDE_BYTES;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-      uint4 v = load_shared(from + place[h] * 64 + 16 * t);
-      codes[h][0] = v.x;
-      codes[h][1] = v.y;
-      codes[h][2] = v.z;
-      codes[h][3] = v.w;
-#pragma unroll
-      for (int i = 0; i < traits::SIDES; i++)
-        side[h][i] = load_shared_word(beside + place[h] * sizes::SIDE_BYTES + 4 * i);
-    }
-  }
-
   /* Chunks of a unit in order. */
   __device__ void next_chunk(uint32_t room, uint32_t chunk) {
     if (chunk == 0 || !AHEAD)
-      load_chunk(room, chunk, codes, side);
+      base::load_codes(room, chunk, codes, side);
     if (AHEAD && chunk == 0)
-      load_chunk(room, 1, later, later_side);
+      base::load_codes(room, 1, later, later_side);
     if constexpr (AHEAD)
 #pragma unroll
       for (int h = 0; h < 2 && chunk > 0; h++) {
@@ -170,12 +148,6 @@ template <int F, int N> struct multiplier {
         }
       }
   }
-  __device__ void clear(float (&sums)[N / 2]) const {
-#pragma unroll
-    for (int i = 0; i < N / 2; i++)
-      sums[i] = 0;
-  }
-
   /* 64 inputs; their predecessors' are done afterwards. */
   __device__ void add(const uint32_t (&now)[4][4], const uint32_t (&before)[4][4], uint32_t x) {
     wgmma_begin();
@@ -242,7 +214,7 @@ template <int F, int N> struct multiplier {
       if constexpr (sizes::SYNC && sizes::EXACT) {
 #pragma unroll
         for (int p = 0; p < PARTS && begins; p++)
-          clear(part[p]);
+          base::clear(part[p]);
         add_sync<PARTS>(part, a[b % 2], block);
         end_groups(b % 2);
       } else if constexpr (sizes::SYNC) {
@@ -268,11 +240,11 @@ template <int F, int N> struct multiplier {
   __device__ void begin_tile() {
     adds = 0;
     if (sizes::EXACT || sizes::SYNC)
-      clear(acc);
+      base::clear(acc);
     if (sizes::SYNC && !sizes::EXACT)
 #pragma unroll
       for (int p = 0; p < PARTS; p++)
-        clear(part[p]);
+        base::clear(part[p]);
   }
   __device__ void end_tile() {
     if (sizes::SYNC && !sizes::EXACT)
@@ -300,47 +272,6 @@ template <int F, int N> struct multiplier {
           ((const float *)s.a
                .scales)[(c.now.slot * (size_t)down + min(first, s.a.rows - 1) / 128) * across + k];
     }
-  }
-
-  /* ---- sums to y */
-
-  __device__ void store(const cursor<N> &c) const {
-    const bf16 *bias =
-        s.a.bias != NULL ? (const bf16 *)s.a.bias + (size_t)c.now.expert * s.a.rows : NULL;
-    uint32_t at[2] = {c.first_row + row + g, 0};
-    bool is_pair = s.halves == 2, here[2];
-    at[1] = at[0] + (is_pair ? s.rows : 8);
-    here[0] = row + g < s.tile_rows && at[0] < s.rows;
-    here[1] = is_pair ? here[0] : row < s.tile_rows && at[1] < s.rows;
-    float factor[2], more[2];
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-      factor[h] = here[h] ? row_scale<F>(s.a, c.now.slot, at[h]) : 0;
-      more[h] = here[h] && bias != NULL ? to_float(bias[at[h]]) : 0;
-    }
-#pragma unroll
-    for (int i = 0; i < N / 4; i++) {
-      uint32_t token = i / 2 * 8 + 2 * t + i % 2;
-      if (token >= c.now.n_tokens)
-        continue;
-      float low = acc[i / 2 * 4 + i % 2] * factor[0] + more[0];
-      float high = acc[i / 2 * 4 + 2 + i % 2] * factor[1] + more[1];
-      if (is_pair)
-        low = glu(s.glu, low, high);
-      if (here[0])
-        store_sum(s.a, c.now.first_token + token, at[0], low, NULL);
-      if (here[1] && !is_pair)
-        store_sum(s.a, c.now.first_token + token, at[1], high, NULL);
-    }
-  }
-
-  /* To the block's shared memory, [tokens, halves * tile_rows]. */
-  __device__ void spill(float *room, uint32_t pitch) const {
-    if (row >= s.tile_rows)
-      return;
-#pragma unroll
-    for (int i = 0; i < N / 2; i++)
-      room[(i / 4 * 8 + 2 * t + i % 2) * pitch + place[i % 4 / 2]] = acc[i];
   }
 };
 
@@ -423,20 +354,17 @@ copy(const codes_args &s, const ring &r, const CUtensorMap *weights, const CUten
   if (depends)
     await_predecessors();
   cursor<N> c(s);
+  fetcher<F, N> f = {s, r, c, weights, inputs, unit_range(s), lane, {}};
+  uint32_t early = depends ? 0 : f.begin();
+  if (!depends)
+    await_predecessors();
   if constexpr (shape<F, N>::HALVES) {
-    if (lane < 32) {
-      fetcher<F, N> f = {s, r, c, weights, inputs, unit_range(s), lane, {}};
-      f.run_weights();
-    } else {
-      await_predecessors();
-      halver<F, N> h = {s, r, c, lane / 32 - 1, lane % 32, {}};
+    halver<F, N> h = {s, r, c, lane / 32 - 1, lane % 32};
+    if (lane < 32)
+      f.run_raw(early);
+    else
       h.run();
-    }
   } else {
-    fetcher<F, N> f = {s, r, c, weights, inputs, unit_range(s), lane, {}};
-    uint32_t early = depends ? 0 : f.begin();
-    if (!depends)
-      await_predecessors();
     f.run(early);
   }
 }
@@ -451,7 +379,7 @@ __launch_bounds__(shape<F, N>::THREADS, 1)
                    const __grid_constant__ CUtensorMap inputs) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) unsigned char shared[];
-  __shared__ __align__(8) uint64_t barriers[2 * STAGES_MAX];
+  __shared__ __align__(8) uint64_t barriers[3 * STAGES_MAX];
   admit_successor();
   uint32_t consumers = blockDim.x - COPIERS, address = shared_address(shared);
   uint32_t base = (address + 1023) & ~1023u;
@@ -461,19 +389,20 @@ __launch_bounds__(shape<F, N>::THREADS, 1)
     for (uint32_t i = 0; i < s.stages; i++) {
       barrier_init(r.full(i), shape<F, N>::HALVES ? COPIERS / 32 : s.x_in_boxes ? 1 : 1 + COPIERS);
       barrier_init(r.empty(i), consumers / 32);
+      barrier_init(r.raw(i), 1);
     }
     fence_async();
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
   if (threadIdx.x < consumers) {
-    if constexpr (shape<F, N>::SINGLE)
-      take_registers<112>();
+    if constexpr (shape<F, N>::MOVES)
+      take_registers<shape<F, N>::REGISTERS>();
     await_predecessors();
     multiply<F, N>(s, r, room);
   } else {
-    if constexpr (shape<F, N>::SINGLE)
-      give_registers<32>();
+    if constexpr (shape<F, N>::MOVES)
+      give_registers<shape<F, N>::COPY_REGISTERS>();
     copy<F, N>(s, r, &weights, &inputs, threadIdx.x - consumers);
   }
   __syncwarp();
@@ -512,7 +441,7 @@ count_places(const oct_cuda_queue *queue, uint32_t split) {
     attribute.val.clusterDim = {split, 1, 1};
     config.gridDim = dim3(queue->sm_count / split * split);
     config.blockDim = dim3(shape<F, N>::THREADS);
-    config.dynamicSmemBytes = RING_BYTES + 1024;
+    config.dynamicSmemBytes = shape<F, N>::RING_BYTES + 1024;
     config.attrs = &attribute;
     config.numAttrs = 1;
     int n = 0;
@@ -558,7 +487,7 @@ choose_stages(codes_args *s) {
   using sizes = shape<F, N>;
   s->stage_bytes = round_up(
       sizes::X_BYTES + sizes::CHUNKS * s->halves * s->tile_rows * (64 + sizes::SIDE_BYTES), 1024);
-  s->stages = RING_BYTES / s->stage_bytes;
+  s->stages = sizes::RING_BYTES / s->stage_bytes;
   s->stages = s->stages < STAGES_MAX ? s->stages : STAGES_MAX;
   uint32_t each = ceil_div(s->units, s->split);
   if (s->split > 1 && each < s->stages)
@@ -580,7 +509,7 @@ launch_codes(const oct_cuda_queue *queue, const matmul_args &a) {
   s.x_in_boxes = !a.gather && N > 32;
   /* What a kernel may have is the function's, and threads of several ranks set it: always the same.
    */
-  int error = allow_large(queue, multiply_codes<F, N>, 1, RING_BYTES + 1024);
+  int error = allow_large(queue, multiply_codes<F, N>, 1, sizes::RING_BYTES + 1024);
   if (error != OCT_CUDA_OK)
     return error;
   uint32_t busy = a.starts == NULL ? 1 : a.m < a.n_experts ? a.m : a.n_experts;
@@ -607,9 +536,45 @@ launch_codes(const oct_cuda_queue *queue, const matmul_args &a) {
                         (ring > room ? ring : room) + 1024, s, weights, inputs);
 }
 
+/* For so many tokens of an expert, or rows in all: the columns that take least, of which a pass
+ * over a weight takes so long (us for gate+up of llama-3.1-8b, by kernels/bench on an H200). An
+ * expert with more tokens than there is room for is read again, from the L2 cache. */
 template <int F>
 static int
-by_tokens(const oct_cuda_queue *queue, const matmul_args &a) {
+by_width(const oct_cuda_queue *queue, const matmul_args &a, float tokens) {
+  static const struct {
+    uint32_t width, cost;
+  } of[] = {{16, 33}, {32, 37}, {48, 41}, {64, 44}, {96, 50}, {128, 54}, {160, 76}};
+  uint32_t best = 0, least = UINT32_MAX;
+  for (uint32_t i = 0; i < sizeof of / sizeof *of; i++) {
+    uint32_t cost = (uint32_t)ceilf(tokens / (float)of[i].width) * of[i].cost;
+    if (cost < least) {
+      least = cost;
+      best = of[i].width;
+    }
+  }
+  switch (best) {
+  case 16:
+    return launch_codes<F, 16>(queue, a);
+  case 32:
+    return launch_codes<F, 32>(queue, a);
+  case 48:
+    return launch_codes<F, 48>(queue, a);
+  case 64:
+    return launch_codes<F, 64>(queue, a);
+  case 96:
+    return launch_codes<F, 96>(queue, a);
+  case 128:
+    return launch_codes<F, 128>(queue, a);
+  default:
+    return launch_codes<F, 160>(queue, a);
+  }
+}
+
+/* FP8: experts of many tokens have other kernels. */
+template <int F>
+static int
+by_rows(const oct_cuda_queue *queue, const matmul_args &a) {
   uint32_t m = a.m;
   if (a.starts != NULL) {
     /* So many that an expert with more tokens than most is not often read twice. */
@@ -618,22 +583,30 @@ by_tokens(const oct_cuda_queue *queue, const matmul_args &a) {
       more++;
     m = mean + more;
   }
-  if constexpr (kind_traits<F>::PACKED) {
-    /* An expert with more tokens than there is room for is read twice, the second time from L2. */
-    float mean = a.starts != NULL ? (float)a.m / (float)a.n_experts : 0;
-    float few = a.starts != NULL ? mean + 1.5f * sqrtf(mean) : (float)m;
-    if (few <= 4)
-      return launch_codes<F, 4>(queue, a);
-    if (few <= 8)
-      return launch_codes<F, 8>(queue, a);
-  } else if (m <= 8) {
+  if (m <= 8)
     return launch_codes<F, 8>(queue, a);
-  }
   if (m <= 16)
     return launch_codes<F, 16>(queue, a);
   if (m <= 32)
     return launch_codes<F, 32>(queue, a);
   return m <= 64 ? launch_codes<F, 64>(queue, a) : launch_codes<F, 128>(queue, a);
+}
+
+template <int F>
+static int
+by_tokens(const oct_cuda_queue *queue, const matmul_args &a) {
+  if constexpr (kind_traits<F>::PACKED) {
+    float tokens = (float)a.m;
+    if (a.starts != NULL) {
+      float mean = tokens / (float)a.n_experts;
+      tokens = mean + 1.5f * sqrtf(mean);
+    }
+    if (tokens <= 4)
+      return launch_codes<F, 4>(queue, a);
+    return tokens <= 8 ? launch_codes<F, 8>(queue, a) : by_width<F>(queue, a, tokens);
+  } else {
+    return by_rows<F>(queue, a);
+  }
 }
 
 bool

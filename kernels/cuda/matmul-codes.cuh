@@ -7,31 +7,37 @@
 #include "kernels/cuda/matmul.cuh"
 
 #define STAGES_MAX 16
-#define RING_BYTES (200u << 10)
 #define SPLIT_MAX  8
 #define COPIERS    128 /* threads */
 
 template <int F, int N> struct shape {
   using traits = kind_traits<F>;
-  static constexpr uint32_t GROUPS = 4, ROWS_MAX = 64 * GROUPS;
+  /* Of four warps that multiply: a wide one's sums leave registers for three. */
+  static constexpr uint32_t GROUPS = N > 128 ? 3 : 4, ROWS_MAX = 64 * GROUPS;
   static constexpr uint32_t THREADS = 128 * GROUPS + COPIERS;
+  static constexpr uint32_t RING_BYTES = (N > 128 ? 224u : 200u) << 10;
   static constexpr uint32_t EACH = 4 * traits::E, BLOCKS = EACH / 64; /* inputs of a chunk; by 64 */
   static constexpr uint32_t CHUNKS = traits::PACKED && N > 32 ? 1 : 2; /* of a unit */
   static constexpr uint32_t INPUTS = CHUNKS * EACH, BATCHES = INPUTS / 64;
   /* Few rows of x with weights of four bits: see matmul-halves.cuh. */
   static constexpr bool HALVES = traits::PACKED && N <= 8;
-  static constexpr uint32_t X_HALVES = 2 * N * INPUTS; /* bytes */
+  /* Of a stage, in bytes: x's halves, what is beside them, and x as it came. */
+  static constexpr uint32_t X_HALVES = 2 * N * INPUTS, X_RAW = 2 * N * INPUTS;
+  static constexpr uint32_t X_RAW_AT = X_HALVES + 128 * ((36 * N + 127) / 128);
   /* What brings sums to the scale that row_scale() knows. */
   static constexpr float HALVES_FACTOR = traits::INT4 ? 512 : 1.0f / (1 << (FP4_SHIFT - 14));
   static constexpr uint32_t X_BLOCK = 128 * N;
-  static constexpr uint32_t X_BYTES =
-      HALVES ? X_HALVES + 128 * ((36 * N + 127) / 128) : X_BLOCK * BATCHES;
+  static constexpr uint32_t X_BYTES = HALVES ? X_RAW_AT + X_RAW : X_BLOCK * BATCHES;
   static constexpr uint32_t SIDE_BYTES = traits::PACKED ? 4 * traits::SIDES : 0; /* of a row */
   static constexpr bool GROUPED = traits::INT4 || F == KIND_FP8_BLOCK;
   static constexpr bool EXACT = GROUPED && N <= 32 && !HALVES;
   static constexpr bool SYNC = N <= 8 && !HALVES; /* by mma.sync */
-  /* Operands of one batch at a time: registers have no room for two. */
-  static constexpr bool SINGLE = N > 64;
+  /* Operands of one batch at a time: what multiplies waits, and other warps' turn comes. */
+  static constexpr bool SINGLE = N >= 48;
+  /* Registers go from threads that copy to those that multiply. */
+  static constexpr bool MOVES = N > 64;
+  static constexpr int REGISTERS = GROUPS == 3 ? 152 : 112; /* with MOVES */
+  static constexpr int COPY_REGISTERS = GROUPS == 3 ? 56 : 32;
 };
 
 struct codes_args {
@@ -56,6 +62,10 @@ struct ring {
   }
   __device__ uint32_t empty(uint32_t s) const {
     return barriers + 8 * (STAGES_MAX + s);
+  }
+  /* With halves: of x as it comes. `full` waits for what was made of it. */
+  __device__ uint32_t raw(uint32_t s) const {
+    return barriers + 8 * (2 * STAGES_MAX + s);
   }
 };
 
@@ -147,7 +157,7 @@ arrive_after_copies(uint32_t barrier) {
 }
 
 /* COPIERS threads, the block's units in order: weights by the first one, x by all, or by the first,
- * too. */
+ * too; with halves a warp. */
 template <int F, int N> struct fetcher {
   using sizes = shape<F, N>;
   static constexpr uint32_t ACROSS = 8 * sizes::BATCHES; /* runs of 16 bytes of a row of a unit */
@@ -238,21 +248,35 @@ template <int F, int N> struct fetcher {
     return n;
   }
 
-  /* A warp: weights alone, of all units in order. */
-  __device__ void run_weights() {
-    uint32_t stage = 0, turn = 0;
-    for (; c.at < c.end; c.next())
-      for (uint32_t k = units.begin; k < units.end; k++) {
-        if (turn > 0)
+  /* With halves, a warp: weights, and x as it is, a lane a token. */
+  __device__ void run_raw(uint32_t early) {
+    uint32_t stage = 0, turn = 0, i = 0;
+    const bf16 *from = NULL;
+    for (bool is_first = true; c.at < c.end; c.next(), is_first = false) {
+      if (lane < c.now.n_tokens && (is_first || s.a.starts == NULL || c.is_new_job())) {
+        size_t row = c.now.first_token + lane;
+        if (s.a.gather)
+          row = s.a.pair_of[row] / s.a.top_k;
+        from = (const bf16 *)s.a.x + row * s.a.x_stride;
+      }
+      for (uint32_t k = units.begin; k < units.end; k++, i++) {
+        if (i >= s.stages)
           barrier_wait(r.empty(stage), (turn - 1) % 2);
+        uint32_t bytes = 2 * min(sizes::INPUTS, s.a.columns - k * sizes::INPUTS);
         if (lane == 0)
+          barrier_expect(r.raw(stage), c.now.n_tokens * bytes);
+        if (i >= early && lane == 0)
           send_weights(k, stage);
         __syncwarp();
+        if (lane < c.now.n_tokens)
+          copy_bulk(r.base + stage * s.stage_bytes + sizes::X_RAW_AT + lane * 2 * sizes::INPUTS,
+                    from + k * sizes::INPUTS, bytes, r.raw(stage));
         if (++stage == s.stages) {
           stage = 0;
           turn++;
         }
       }
+    }
   }
 
   /* The first `early` units have their weights already. */
@@ -277,6 +301,137 @@ template <int F, int N> struct fetcher {
         }
       }
     }
+  }
+};
+
+/* ---------------------------------------------------------------- sums */
+
+/* A warp's 16 rows of a tile by N tokens, as matrix instructions have them. */
+template <int F, int N> struct tile_sums {
+  using traits = kind_traits<F>;
+  using sizes = shape<F, N>;
+  const codes_args &s;
+  uint32_t g, t;
+  uint32_t row;      /* of the tile's half, that of lane group 0 */
+  uint32_t place[2]; /* of rows g and g + 8 of the warp in a chunk of the tile, all halves */
+  float acc[N / 2];
+
+  __device__ explicit tile_sums(const codes_args &args) : s(args) {
+    uint32_t warp = threadIdx.x / 32;
+    g = threadIdx.x % 32 / 4;
+    t = threadIdx.x % 4;
+    row = warp * (16 / s.halves);
+    /* Warps beyond the tile read rows that it has, and store none. */
+    place[0] = (row < s.tile_rows ? row : 0) + g;
+    place[1] = place[0] + (s.halves == 2 ? s.tile_rows : 8);
+  }
+
+  /* Of sum i: the token behind the thread's first one, and which of its rows. With halves every
+   * other column is a token's. */
+  static __device__ constexpr int token_of(int i) {
+    return sizes::HALVES ? i / 2 * 4 : i / 4 * 8 + i % 2;
+  }
+  static __device__ constexpr int half_of(int i) {
+    return sizes::HALVES ? i % 2 : i % 4 / 2;
+  }
+  __device__ uint32_t first_token() const {
+    return sizes::HALVES ? t : 2 * t;
+  }
+
+  __device__ void clear(float (&sums)[N / 2]) const {
+#pragma unroll
+    for (int i = 0; i < N / 2; i++)
+      sums[i] = 0;
+  }
+
+  /* Packed codes of a chunk, and what is beside them. */
+  __device__ void load_codes(uint32_t room, uint32_t chunk, uint32_t (&codes)[2][4],
+                             uint32_t (&side)[2][traits::SIDES]) const {
+    uint32_t rows = s.halves * s.tile_rows, from = room + sizes::X_BYTES + chunk * rows * 64;
+    uint32_t beside =
+        room + sizes::X_BYTES + sizes::CHUNKS * rows * 64 + chunk * rows * sizes::SIDE_BYTES;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      uint4 v = load_shared(from + place[h] * 64 + 16 * t);
+      codes[h][0] = v.x;
+      codes[h][1] = v.y;
+      codes[h][2] = v.z;
+      codes[h][3] = v.w;
+#pragma unroll
+      for (int i = 0; i < traits::SIDES; i++)
+        side[h][i] = load_shared_word(beside + place[h] * sizes::SIDE_BYTES + 4 * i);
+    }
+  }
+
+  /* In few instructions: a block comes here once, or seldom, and fetches them anew. */
+  template <typename T>
+  __device__ void store_plainly(const job &now, const bool (&here)[2], const float (&factor)[2],
+                                const float (&more)[2], uint32_t first_row) const {
+    T *to = (T *)s.a.y + (now.first_token + first_token()) * s.a.y_stride + first_row;
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) {
+      constexpr int EACH = sizes::HALVES ? 4 : 8;
+      int h = half_of(i);
+      if (first_token() + token_of(i) < now.n_tokens && here[h])
+        to[token_of(i) % EACH * s.a.y_stride + 8 * h] = from_float<T>(acc[i] * factor[h] + more[h]);
+      if (i + 1 < N / 2 && token_of(i + 1) / EACH > token_of(i) / EACH)
+        to += EACH * s.a.y_stride;
+    }
+  }
+
+  __device__ void store(const cursor<N> &c) {
+    constexpr int STEP = N < 16 ? N : 16;
+    const bf16 *bias =
+        s.a.bias != NULL ? (const bf16 *)s.a.bias + (size_t)c.now.expert * s.a.rows : NULL;
+    uint32_t at[2] = {c.first_row + row + g, 0};
+    bool is_pair = s.halves == 2, here[2];
+    at[1] = at[0] + (is_pair ? s.rows : 8);
+    here[0] = row + g < s.tile_rows && at[0] < s.rows;
+    here[1] = is_pair ? here[0] : row < s.tile_rows && at[1] < s.rows;
+    float factor[2], more[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+      factor[h] = here[h] ? row_scale<F>(s.a, c.now.slot, at[h]) : 0;
+      more[h] = here[h] && bias != NULL ? to_float(bias[at[h]]) : 0;
+    }
+    if (!is_pair && !s.a.accumulate) {
+      if (s.a.y_is_float)
+        store_plainly<float>(c.now, here, factor, more, at[0]);
+      else
+        store_plainly<bf16>(c.now, here, factor, more, at[0]);
+      return;
+    }
+    /* Some tokens at a time, after which the others' sums take their places: as much code for any
+     * N. */
+#pragma unroll 1
+    for (uint32_t first = 0; first < c.now.n_tokens; first += STEP) {
+#pragma unroll
+      for (int i = 0; i < STEP / 2; i++) {
+        uint32_t token = first + first_token() + token_of(i);
+        if (half_of(i) > 0 || token >= c.now.n_tokens)
+          continue;
+        float low = acc[i] * factor[0] + more[0];
+        float high = acc[i + (sizes::HALVES ? 1 : 2)] * factor[1] + more[1];
+        if (is_pair)
+          low = glu(s.glu, low, high);
+        if (here[0])
+          store_sum(s.a, c.now.first_token + token, at[0], low, NULL);
+        if (here[1] && !is_pair)
+          store_sum(s.a, c.now.first_token + token, at[1], high, NULL);
+      }
+#pragma unroll
+      for (int i = 0; i + STEP / 2 < N / 2; i++)
+        acc[i] = acc[i + STEP / 2];
+    }
+  }
+
+  /* To the block's shared memory, [tokens, halves * tile_rows]. */
+  __device__ void spill(float *room, uint32_t pitch) const {
+    if (row >= s.tile_rows)
+      return;
+#pragma unroll
+    for (int i = 0; i < N / 2; i++)
+      room[(first_token() + token_of(i)) * pitch + place[half_of(i)]] = acc[i];
   }
 };
 

@@ -1,13 +1,13 @@
 /* Products of weights of four bits with few rows of x by matrix instructions of eight bits: codes
  * become e5m2 (e2m1) or e4m3 (integers) exactly, in registers, by two or three instructions for
  * four of them; x becomes two e4m3 of which the second has what the first lacks, exactly but for
- * values below 2^-13 of the largest of 256, which are off by up to 2^-17 of that. The two are
+ * values below 2^-9 of the largest of 256, which are off by up to 2^-17 of that. The two are
  * columns beside each other, so that both of a token's sums are one thread's.
  *
  * Scales of groups, and of x, multiply sums in float32. An instruction adds 32 products within
  * about 2^-13 of the largest; sums of more are in float32, but for groups of integers.
  *
- * The copiers' first warp brings weights, the others turn x into halves. */
+ * The copiers' first warp brings weights and x, the others turn x into halves. */
 #ifndef OCT_KERNELS_CUDA_MATMUL_HALVES_CUH
 #define OCT_KERNELS_CUDA_MATMUL_HALVES_CUH
 
@@ -17,29 +17,26 @@
 
 /* ---------------------------------------------------------------- x */
 
-/* The second half is so many times as much. */
-#define SECOND_HALF 16.0f
-
-/* Two bf16 to two e4m3. */
+/* Two bf16 of four significant bits to two e4m3. (What is below the upper one changes nothing in
+ * rounding it.) */
 OCT_DEVICE uint32_t
 narrow_pair(uint32_t pair) {
-  float2 v = {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
+  float2 v = {__uint_as_float(pair << 16), __uint_as_float(pair)};
   return __nv_cvt_float2_to_fp8x2(v, __NV_SATFINITE, __NV_E4M3);
 }
 
-/* Four words of bf16 to two words of first and two of second halves: the first three bits of a
- * mantissa, and the other four. Powers of two, as pairs of bf16. */
+/* Four words of bf16 times a power of two, a pair of bf16, to two words of first and two of second
+ * halves: the first three bits of a mantissa, and the other four. */
 OCT_DEVICE void
-halve(const uint32_t (&x)[4], uint32_t power, uint32_t second_power, uint32_t (&first)[2],
-      uint32_t (&second)[2]) {
+halve(const uint32_t (&x)[4], uint32_t power, uint32_t (&first)[2], uint32_t (&second)[2]) {
   uint32_t both[2][4];
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    uint32_t high = x[i] & 0xfff0fff0u;
-    __nv_bfloat162 rest = __hsub2(*reinterpret_cast<const __nv_bfloat162 *>(&x[i]),
+    uint32_t all = multiply_pairs(x[i], power), high = all & 0xfff0fff0u;
+    __nv_bfloat162 rest = __hsub2(*reinterpret_cast<const __nv_bfloat162 *>(&all),
                                   *reinterpret_cast<__nv_bfloat162 *>(&high));
-    both[0][i] = narrow_pair(multiply_pairs(high, power));
-    both[1][i] = narrow_pair(multiply_pairs(*reinterpret_cast<uint32_t *>(&rest), second_power));
+    both[0][i] = narrow_pair(high);
+    both[1][i] = narrow_pair(*reinterpret_cast<uint32_t *>(&rest));
   }
 #pragma unroll
   for (int w = 0; w < 2; w++) {
@@ -89,21 +86,6 @@ template <int F, int N> struct halver {
   const ring &r;
   cursor<N> &c;
   uint32_t warp, lane;
-  const bf16 *x[TURNS]; /* the lane's first inputs in rows of x, or NULL */
-
-  __device__ void open() {
-#pragma unroll
-    for (uint32_t i = 0; i < TURNS; i++) {
-      uint32_t token = i * WARPS + warp;
-      x[i] = NULL;
-      if (token < c.now.n_tokens) {
-        size_t row = c.now.first_token + token;
-        if (s.a.gather)
-          row = s.a.pair_of[row] / s.a.top_k;
-        x[i] = (const bf16 *)s.a.x + row * s.a.x_stride + 8 * lane;
-      }
-    }
-  }
 
   /* 256 inputs of a token, eight of each lane. Lanes two apart have every other byte of the same
    * runs: the first makes that of first halves, the other that of second ones. */
@@ -111,7 +93,7 @@ template <int F, int N> struct halver {
     const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
     uint32_t exponent = max(largest_exponent(words), 12u), first[2], second[2];
     uint32_t power = (261 - exponent) * 0x00800080u; /* the largest becomes 128 to 256 */
-    halve(words, power, power + 4 * 0x00800080u, first, second);
+    halve(words, power, first, second);
     uint32_t pair = lane % 4, own[2], other[2];
     bool is_first = pair < 2;
 #pragma unroll
@@ -145,36 +127,23 @@ template <int F, int N> struct halver {
     }
   }
 
-  __device__ void load(uint32_t k, uint4 (&to)[TURNS]) const {
-    bool here = k * sizes::INPUTS + 8 * lane < s.a.columns;
-#pragma unroll
-    for (uint32_t i = 0; i < TURNS; i++) {
-      to[i] = {0, 0, 0, 0};
-      if (here && x[i] != NULL)
-        to[i] = *(const uint4 *)(x[i] + k * sizes::INPUTS);
-    }
-  }
-
-  /* A unit's x is on its way while the one before it is turned. */
-  __device__ void run() {
+  __device__ void run() const {
     const unit_range units(s);
     uint32_t stage = 0, turn = 0;
-    uint4 now[TURNS], next[TURNS];
-    for (bool is_first = true; c.at < c.end; c.next(), is_first = false) {
-      if (is_first || s.a.starts == NULL || c.is_new_job()) {
-        open();
-        load(units.begin, now);
-      }
+    for (; c.at < c.end; c.next())
       for (uint32_t k = units.begin; k < units.end; k++) {
-        load(k + 1 < units.end ? k + 1 : units.begin, next);
-        if (turn > 0)
-          barrier_wait(r.empty(stage), (turn - 1) % 2);
         uint32_t room = r.base + stage * s.stage_bytes;
+        bool here = k * sizes::INPUTS + 8 * lane < s.a.columns;
+        barrier_wait(r.raw(stage), turn % 2);
 #pragma unroll
         for (uint32_t i = 0; i < TURNS; i++) {
-          if (i * WARPS + warp < c.now.n_tokens)
-            put(room, i * WARPS + warp, now[i]);
-          now[i] = next[i];
+          uint32_t token = i * WARPS + warp;
+          uint4 raw = {0, 0, 0, 0};
+          if (token >= c.now.n_tokens)
+            break;
+          if (here)
+            raw = load_shared(room + sizes::X_RAW_AT + (token * sizes::INPUTS + 8 * lane) * 2);
+          put(room, token, raw);
         }
         fence_async();
         __syncwarp();
@@ -185,7 +154,6 @@ template <int F, int N> struct halver {
           turn++;
         }
       }
-    }
   }
 };
 
@@ -252,46 +220,23 @@ expand_bytes_of(uint32_t word, uint32_t &first, uint32_t &second) {
   }
 }
 
-/* The sums of a warp's 16 rows; the same members as `multiplier` has. */
-template <int F, int N> struct halves_multiplier {
+/* The sums of a warp's 16 rows, from unit to unit. */
+template <int F, int N> struct halves_multiplier : tile_sums<F, N> {
   using traits = kind_traits<F>;
   using sizes = shape<F, N>;
+  using base = tile_sums<F, N>;
+  using base::acc;
+  using base::s;
   static constexpr bool FLOATS = F == KIND_MXFP4;
   static constexpr int TOGETHER = FLOATS ? 1 : 4 / traits::SIDES; /* steps of 32 in a sum */
   static constexpr int STEPS = 4, PARTS = STEPS / TOGETHER;       /* of a chunk */
-  static constexpr int B = N / 4;                                 /* groups of eight columns */
-  const codes_args &s;
   const ring &r;
-  uint32_t g, t, row, place[2];
-  float acc[2 * B], unit[2 * B]; /* of rows g and g + 8, tokens 4 b + t */
-  float part[PARTS][4 * B];
+  float unit[N / 2];
+  float part[PARTS][N];
   uint32_t codes[2][4], side[2][traits::SIDES];
 
   __device__ halves_multiplier(const codes_args &args, const ring &the_ring)
-      : s(args), r(the_ring) {
-    uint32_t warp = threadIdx.x / 32;
-    g = threadIdx.x % 32 / 4;
-    t = threadIdx.x % 4;
-    row = warp * (16 / s.halves);
-    place[0] = (row < s.tile_rows ? row : 0) + g;
-    place[1] = place[0] + (s.halves == 2 ? s.tile_rows : 8);
-  }
-
-  __device__ void load_chunk(uint32_t room, uint32_t chunk) {
-    uint32_t rows = s.halves * s.tile_rows, from = room + sizes::X_BYTES + chunk * rows * 64;
-    uint32_t beside =
-        room + sizes::X_BYTES + sizes::CHUNKS * rows * 64 + chunk * rows * sizes::SIDE_BYTES;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-      uint4 v = load_shared(from + place[h] * 64 + 16 * t);
-      codes[h][0] = v.x;
-      codes[h][1] = v.y;
-      codes[h][2] = v.z;
-      codes[h][3] = v.w;
-#pragma unroll
-      for (int i = 0; i < traits::SIDES; i++)
-        side[h][i] = load_shared_word(beside + place[h] * sizes::SIDE_BYTES + 4 * i);
-    }
+      : base(args), r(the_ring) {
   }
 
   __device__ float scale_of(int h, int step) const {
@@ -315,25 +260,21 @@ template <int F, int N> struct halves_multiplier {
         zero[1] = zero_of(1, step);
       }
 #pragma unroll
-      for (int b = 0; b < B; b++) {
-        float sum = 0;
-        if constexpr (!FLOATS)
-          sum = load_shared_float(
-              beside_halves<F, N>::sum(room, 4 * b + t, chunk * traits::SIDES + p));
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-          float v = part[p][4 * b + 2 * h + 1] * (1 / SECOND_HALF) + part[p][4 * b + 2 * h];
-          if (!FLOATS)
-            v -= zero[h] * sum;
-          unit[2 * b + h] += scale[h] * v;
-        }
+      for (int i = 0; i < N / 2; i++) {
+        int h = base::half_of(i);
+        float v = part[p][2 * i] + part[p][2 * i + 1];
+        if (!FLOATS)
+          v -= zero[h] * load_shared_float(
+                             beside_halves<F, N>::sum(room, base::first_token() + base::token_of(i),
+                                                      chunk * traits::SIDES + step / TOGETHER));
+        unit[i] += scale[h] * v;
       }
     }
   }
 
   __device__ void run_chunk(uint32_t room, uint32_t chunk) {
     uint32_t x = (room + chunk * (2 * N * 128)) / 16, a[STEPS][4];
-    load_chunk(room, chunk);
+    base::load_codes(room, chunk, codes, side);
 #pragma unroll
     for (int i = 0; i < STEPS; i++)
 #pragma unroll
@@ -356,70 +297,28 @@ template <int F, int N> struct halves_multiplier {
 
   __device__ void run_unit(uint32_t stage, uint32_t n_chunks) {
     uint32_t room = __shfl_sync(0xffffffffu, r.base + stage * s.stage_bytes, 0);
-#pragma unroll
-    for (int i = 0; i < 2 * B; i++)
-      unit[i] = 0;
+    base::clear(unit);
 #pragma unroll
     for (uint32_t chunk = 0; chunk < sizes::CHUNKS; chunk++)
       if (chunk < n_chunks)
         run_chunk(room, chunk);
 #pragma unroll
-    for (int b = 0; b < B; b++) {
-      float factor = load_shared_float(beside_halves<F, N>::factor(room, 4 * b + t));
-      acc[2 * b] += factor * unit[2 * b];
-      acc[2 * b + 1] += factor * unit[2 * b + 1];
-    }
+    for (int i = 0; i < N / 2; i++)
+      acc[i] += unit[i] * load_shared_float(beside_halves<F, N>::factor(
+                              room, base::first_token() + base::token_of(i)));
     __syncwarp();
     if (threadIdx.x % 32 == 0)
       barrier_arrive(r.empty(stage));
   }
 
   __device__ void begin_tile() {
-#pragma unroll
-    for (int i = 0; i < 2 * B; i++)
-      acc[i] = 0;
+    base::clear(acc);
   }
   __device__ void end_tile() {
   }
   __device__ void load_scales(const cursor<N> &c, uint32_t k) {
     (void)c;
     (void)k;
-  }
-
-  __device__ void store(const cursor<N> &c) const {
-    const bf16 *bias =
-        s.a.bias != NULL ? (const bf16 *)s.a.bias + (size_t)c.now.expert * s.a.rows : NULL;
-    bool is_pair = s.halves == 2;
-    uint32_t at[2] = {c.first_row + row + g, 0};
-    at[1] = at[0] + (is_pair ? s.rows : 8);
-    bool here[2] = {row + g < s.tile_rows && at[0] < s.rows, false};
-    here[1] = is_pair ? here[0] : row < s.tile_rows && at[1] < s.rows;
-    float more[2];
-#pragma unroll
-    for (int h = 0; h < 2; h++)
-      more[h] = here[h] && bias != NULL ? to_float(bias[at[h]]) : 0;
-    float factor = row_scale<F>(s.a, 0, 0);
-#pragma unroll
-    for (int b = 0; b < B; b++) {
-      uint32_t token = 4 * b + t;
-      if (token >= c.now.n_tokens)
-        continue;
-      float low = acc[2 * b] * factor + more[0], high = acc[2 * b + 1] * factor + more[1];
-      if (is_pair)
-        low = glu(s.glu, low, high);
-      if (here[0])
-        store_sum(s.a, c.now.first_token + token, at[0], low, NULL);
-      if (here[1] && !is_pair)
-        store_sum(s.a, c.now.first_token + token, at[1], high, NULL);
-    }
-  }
-
-  __device__ void spill(float *room, uint32_t pitch) const {
-    if (row >= s.tile_rows)
-      return;
-#pragma unroll
-    for (int i = 0; i < 2 * B; i++)
-      room[(i / 2 * 4 + t) * pitch + place[i % 2]] = acc[i];
   }
 };
 

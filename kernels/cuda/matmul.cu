@@ -402,18 +402,20 @@ oct_matmul_is_even(const matmul_args &a, oct_cuda_format format) {
 }
 
 /* Where the kernel for codes is the quicker one, by kernels/bench on an H200: for weights of many
- * rows from more than `tall` rows of x on, for others from more than `low` on. */
-#define TALL_ROWS 16384
+ * rows from more than `tall` rows of x on, for others from more than `low`, or `small`, on. */
+#define TALL_ROWS     16384
+#define SMALL_WEIGHTS (20u << 20)
 
 static bool
 prefers_codes(const oct_cuda_matmul *c) {
   static const struct {
-    uint32_t tall, low;
-  } of[] = {/* from FP8 on */ {8, 16}, {0, 16}, {0, 8}, {0, 8}};
+    uint32_t tall, low, small;
+  } of[] = {/* from FP8 on */ {8, 16, 16}, {0, 16, 16}, {0, 4, 8}, {0, 4, 8}};
   if (c->weight.format < OCT_CUDA_MATRIX_FP8 || c->weight.format > OCT_CUDA_MATRIX_INT4)
     return false;
   uint32_t i = c->weight.format - OCT_CUDA_MATRIX_FP8;
-  return c->m > (c->weight.rows >= TALL_ROWS ? of[i].tall : of[i].low);
+  bool is_small = (size_t)c->weight.rows * c->weight.columns < SMALL_WEIGHTS;
+  return c->m > (c->weight.rows >= TALL_ROWS ? of[i].tall : is_small ? of[i].small : of[i].low);
 }
 
 /* Whatever the number of rows of x, each sum goes over the inputs in one order. The narrow and the

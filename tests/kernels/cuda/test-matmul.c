@@ -155,17 +155,21 @@ multiply_twin(const weight *w, guint32 e, const float *x, guint32 m, const float
                      scratch);
 }
 
-/* `scaled`: by a kernel that rounds scales and scaled weights to bf16, by up to 2^-8 each. Of four
- * bits 8 rows (m) at most are added by instructions of eight, within 2^-13 of the largest. */
+/* `scaled`: by a kernel that rounds scales and scaled weights to bf16, by up to 2^-8 each. Up to 8
+ * rows (m) by four bits are added by instructions that cut products and sums off at 2^-12 or 2^-13
+ * of the largest: a float64 model is off by 0.9e-5 or 2.9e-5 with 32 of e2m1 a sum, 1.2e-4 or
+ * 3.2e-4 with 128 integers. Seen: 3.5e-5; 5.1e-5, 9.3e-5, 1.7e-4 for groups of 32, 64, 128. */
 static double
-limit_of(oct_cuda_type y, oct_cuda_format format, oct_cuda_path path, guint32 m, gboolean scaled) {
-  gboolean is_mx = format == OCT_CUDA_MATRIX_MXFP4, is_int = format == OCT_CUDA_MATRIX_INT4;
+limit_of(oct_cuda_type y, variant v, oct_cuda_path path, guint32 m, gboolean scaled) {
+  gboolean is_int = v.format == OCT_CUDA_MATRIX_INT4;
   gboolean halves = m <= 8 && (path == OCT_CUDA_PATH_CODES || path == OCT_CUDA_PATH_AUTO);
-  if (scaled && (is_int || format == OCT_CUDA_MATRIX_FP8_BLOCK))
+  if (scaled && (is_int || v.format == OCT_CUDA_MATRIX_FP8_BLOCK))
     return 8e-3;
-  if (y != OCT_CUDA_F32 || format == OCT_CUDA_MATRIX_F32)
-    return format == OCT_CUDA_MATRIX_F32 ? 1e-5 : 4e-3;
-  return halves && is_mx ? 1e-4 : halves && is_int ? 3e-4 : 2e-5;
+  if (y != OCT_CUDA_F32 || v.format == OCT_CUDA_MATRIX_F32)
+    return v.format == OCT_CUDA_MATRIX_F32 ? 1e-5 : 4e-3;
+  return !halves || v.format < OCT_CUDA_MATRIX_MXFP4 ? 2e-5
+         : is_int                                    ? 5e-5 + v.group * 1.6e-6
+                                                     : 1e-4;
 }
 
 typedef struct matmul_case {
@@ -196,7 +200,7 @@ check(const oct_cuda_queue *queue, const matmul_case *c) {
   gsize x_size = (gsize)c->m * c->columns, y_size = (gsize)c->m * c->rows;
   const oct_glu_params glu = {.kind = OCT_GLU_SWIGLU};
   g_autofree float *x = data_normal(x_size, 1), *bias = data_normal(c->rows, 5);
-  g_autofree float *before = data_normal(y_size, 5), *want = g_new(float, y_size);
+  g_autofree float *before = data_normal(y_size, 5), *want = g_new0(float, y_size);
   void *d_bias = device_put(type, bias, c->rows), *y = device_room_of(c->y_type, y_size);
   if (c->accumulate)
     y = device_put(c->y_type, before, y_size);
@@ -213,14 +217,11 @@ check(const oct_cuda_queue *queue, const matmul_case *c) {
                           .y = y,
                           .y_stride = c->gated ? c->rows / 2 : c->rows};
   device_check(oct_cuda_multiply(queue, device_blas(), &call));
-  memset(want, 0, y_size * sizeof *want);
   multiply_twin(&w, 0, x, c->m, c->bias ? bias : NULL, want, c->gated ? 2 : 1);
-  guint32 rows = c->rows;
-  if (c->gated) {
+  guint32 rows = c->gated ? c->rows / 2 : c->rows;
+  if (c->gated)
     activate(&glu, c->m, c->rows, want);
-    y_size /= 2;
-    rows /= 2;
-  }
+  y_size = (gsize)c->m * rows;
   if (c->accumulate)
     oct_ref_add(want, before, y_size);
   g_autofree float *out = device_get(c->y_type, y, y_size);
@@ -230,7 +231,7 @@ check(const oct_cuda_queue *queue, const matmul_case *c) {
       g_strdup_printf("format %d/%u path %d y %d, %u x %u x %u", format, c->variant.group, c->path,
                       c->y_type, c->m, c->rows, c->columns);
   device_expect(name, out, want, y_size,
-                limit_of(c->y_type, format, c->path, c->m,
+                limit_of(c->y_type, c->variant, c->path, c->m,
                          c->path != OCT_CUDA_PATH_SKINNY && c->path != OCT_CUDA_PATH_STREAM &&
                              (c->path != OCT_CUDA_PATH_CODES || c->m > 32)));
 }
@@ -340,7 +341,7 @@ static void
 test_codes(void) {
   static const guint32 sizes[][2] = {{128, 64},    {72, 96},     {1000, 544},  {200, 4096},
                                      {2112, 1056}, {4096, 2048}, {17000, 288}, {40000, 192}};
-  static const guint32 rows[] = {1, 8, 13, 31, 64, 65, 128, 300};
+  static const guint32 rows[] = {1, 8, 13, 31, 45, 64, 90, 128, 155, 300};
   for (guint f = 2; f < N_VARIANTS; f++)
     for (guint s = 0; s < G_N_ELEMENTS(sizes); s++)
       for (guint i = s < 3 ? 0 : (f + s) % 4; i < G_N_ELEMENTS(rows); i += s < 3 ? 1 : 4) {
@@ -559,8 +560,7 @@ check_experts(const oct_cuda_queue *queue, const expert_case *c) {
     g_autofree char *name =
         g_strdup_printf("experts, format %d/%u path %d, %u tokens, %u x %u", c->variant.format,
                         c->variant.group, call.path, c->n, c->rows, c->columns);
-    device_expect(name, out, want, here * rows,
-                  limit_of(y_type, c->variant.format, call.path, 1, TRUE));
+    device_expect(name, out, want, here * rows, limit_of(y_type, c->variant, call.path, 1, TRUE));
   }
 }
 
