@@ -20,6 +20,12 @@ barrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
+/* An arrival when the thread's copies of cp.async so far are done. */
+OCT_DEVICE void
+arrive_after_copies(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
 /* An arrival that also waits for so many bytes of copies. */
 OCT_DEVICE void
 barrier_expect(uint32_t barrier, uint32_t bytes) {

@@ -2,47 +2,23 @@
 #ifndef OCT_KERNELS_CUDA_LATENT_GROUP_CUH
 #define OCT_KERNELS_CUDA_LATENT_GROUP_CUH
 
-#include "kernels/cuda/latent.cuh"
-#include "kernels/cuda/wgmma.cuh"
+#include "kernels/cuda/latent-codes.cuh"
+#include "kernels/cuda/latent-queries.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-
-/* Whether any of `threads` threads that name the barrier says so. */
-OCT_DEVICE bool
-vote(uint32_t name, uint32_t threads, bool x) {
-  uint32_t any;
-  asm volatile("{\n"
-               ".reg .pred p, q;\n"
-               "setp.ne.u32 p, %1, 0;\n"
-               "bar.red.or.pred q, %2, %3, p;\n"
-               "selp.u32 %0, 1, 0, q;\n"
-               "}\n"
-               : "=r"(any)
-               : "r"((uint32_t)x), "r"(name), "r"(threads)
-               : "memory");
-  return any != 0;
-}
-
-/* Stores 8 x 8 matrices of 16 bits transposed; lane i gives where column i % 8 of matrix i / 8
- * goes. */
-OCT_DEVICE void
-store_transposed(uint32_t to, uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
-               "r"(r0), "r"(r1), "r"(r2), "r"(r3)
-               : "memory");
-}
 
 /* A group of four warps. A thread has of matrices' rows 16 warp + g and + 8 (keys, or dimensions)
  * the columns 8 j + 2t and the next (queries), as d[4 j], d[4 j + 1] and d[4 j + 2], d[4 j + 3]. */
 template <typename C, int N> struct latent_group_of_warps {
   typedef shape<C, N> S;
-  typedef __half H;
+  typedef typename std::conditional<S::COPIES, bf16, __half>::type H;
   static constexpr int TILES = S::TILES;
 
   float acc[TILES][N / 2], scores[N / 2], sum[N / 4]; /* sum: of weights of the thread's keys */
   ring<S> r;
   unsigned char *shared;
   uint32_t group, warp, lane, origin; /* origin: of shared memory */
+  float scale;                        /* of raw scores */
   uint32_t used; /* tiles of the block that had either weights, modulo 2: a bit each */
 
   __device__ uint32_t address(uint32_t at) const {
@@ -83,63 +59,28 @@ template <typename C, int N> struct latent_group_of_warps {
       barrier_arrive(r.free(at));
   }
 
+  /* What raw scores of columns are multiplied by, of e4m3. */
+  __device__ float *scales() const {
+    return small(S::SCALES_AT);
+  }
+
   /* ---- queries */
 
-  /* The run's rows to shared memory. Of fp8, four neighbours of a key come as one word, and 16
-   * dimensions are in the order that follows. */
+  /* The run's rows to shared memory. */
   __device__ void load_queries(const latent_args &h, const latent_item &w) {
-    constexpr uint32_t EACH = LATENT_WIDTH / 16, ALL = N * EACH, AHEAD = 3;
     uint32_t n_rows = rows_of(h, w.group) - w.run * N;
     if (threadIdx.x < N) {
       uint32_t token = (w.run * N + min(threadIdx.x, n_rows - 1)) / h.a.n_heads;
       limits()[threadIdx.x] = w.group.length - (w.group.n_tokens - 1 - token);
     }
-    for (uint32_t first = threadIdx.x; first < ALL; first += AHEAD * S::CONSUMERS) {
-      uint4 v[AHEAD][2];
-#pragma unroll
-      for (uint32_t k = 0; k < AHEAD; k++) {
-        uint32_t i = first + k * S::CONSUMERS, row = i / EACH;
-        v[k][0] = v[k][1] = make_uint4(0, 0, 0, 0);
-        if (i < ALL && row < n_rows) {
-          latent_row of = find_row(h, w.group, w.run * N + row);
-          const uint4 *from = (const uint4 *)(query_row(h.a, of.token, of.head) + 16 * (i % EACH));
-          v[k][0] = from[0];
-          v[k][1] = from[1];
-        }
-      }
-#pragma unroll
-      for (uint32_t k = 0; k < AHEAD; k++)
-        if (first + k * S::CONSUMERS < ALL)
-          store_query(first + k * S::CONSUMERS, v[k]);
-    }
+    latent_queries<C, N>{h, w, n_rows, origin, scale, scales()}.load();
     fence_async();
     named_barrier(EVERYBODY, S::CONSUMERS);
   }
 
-  /* 16 dimensions of a row. */
-  __device__ void store_query(uint32_t i, const uint4 (&v)[2]) const {
-    uint32_t row = i / (LATENT_WIDTH / 16), c = i % (LATENT_WIDTH / 16), words[8];
-    const uint32_t raw[8] = {v[0].x, v[0].y, v[0].z, v[0].w, v[1].x, v[1].y, v[1].z, v[1].w};
-#pragma unroll
-    for (int k = 0; k < 8; k++)
-      words[k] = S::COPIES ? raw[k] : half_pair(raw[k < 4 ? 2 * k : 2 * (k - 4) + 1]);
-    uint32_t to = address(c / 4 * (N * 128) + row * 128);
-#pragma unroll
-    for (uint32_t k = 0; k < 2; k++)
-      asm volatile(
-          "st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to + 16 * ((2 * (c % 4) + k) ^ row % 8)),
-          "r"(words[4 * k]), "r"(words[4 * k + 1]), "r"(words[4 * k + 2]), "r"(words[4 * k + 3])
-          : "memory");
-  }
-
-  static __device__ uint32_t half_pair(uint32_t x) {
-    __nv_bfloat162 v = *reinterpret_cast<__nv_bfloat162 *>(&x);
-    return pack<H>(to_float(v.x), to_float(v.y));
-  }
-
-  /* Inputs [16 k, 16 k + 16). */
+  /* Bytes [32 k, 32 k + 32) of the rows. */
   __device__ uint64_t query_matrix(int k) const {
-    return swizzled_matrix(address(k / 4 * (N * 128) + k % 4 * 32), 16);
+    return swizzled_matrix(address(k / 4 * S::QUERIES + k % 4 * 32), 16);
   }
 
   /* ---- scores */
@@ -147,8 +88,10 @@ template <typename C, int N> struct latent_group_of_warps {
   __device__ void score() {
     if constexpr (S::COPIES)
       score_copies();
-    else
+    else if constexpr (S::CODES)
       score_codes();
+    else
+      score_halves();
     wgmma_wait<0>();
     keep_behind(scores);
   }
@@ -159,6 +102,7 @@ template <typename C, int N> struct latent_group_of_warps {
       uint32_t at, parity;
       r.find(j, &at, &parity);
       barrier_wait(r.full(at), parity);
+      fence_async();
       wgmma_begin();
       uint32_t keys = r.room + at * RUN_BYTES;
 #pragma unroll
@@ -169,15 +113,49 @@ template <typename C, int N> struct latent_group_of_warps {
     wgmma_commit();
   }
 
-  /* Four matrices of 8 words of 16 bits by 8 keys to operands of two steps. */
-  static __device__ void widen_keys(const uint32_t (&raw)[4], uint32_t (&a)[2][4]) {
+  /* A tile's runs are there, and for the matrix unit, too. */
+  __device__ void await_tile() const {
 #pragma unroll
-    for (int s = 0; s < 2; s++) {
-      a[s][0] = halves_of((uint16_t)raw[2 * s]);
-      a[s][1] = halves_of((uint16_t)raw[2 * s + 1]);
-      a[s][2] = halves_of((uint16_t)(raw[2 * s] >> 16));
-      a[s][3] = halves_of((uint16_t)(raw[2 * s + 1] >> 16));
+    for (int j = 0; j < S::RUNS; j++) {
+      uint32_t at, parity;
+      r.find(j, &at, &parity);
+      barrier_wait(r.full(at), parity);
     }
+    fence_async();
+  }
+
+  /* Of the run at place j of a tile, with the first and the second numbers of queries: columns of
+   * one instruction, so that both sums of a key and a row are one thread's. */
+  __device__ void multiply_codes(float (&part)[N], int j) const {
+    uint32_t at, parity;
+    r.find(j, &at, &parity);
+    wgmma_begin();
+#pragma unroll
+    for (int k = 0; k < (j == 0 ? 2 : 4); k++)
+      wgmma_codes(part, swizzled_matrix(r.room + at * RUN_BYTES + 32 * k, 16),
+                  query_matrix(4 * S::run_at(j) + k), k > 0);
+    wgmma_commit();
+  }
+
+  __device__ void add_part(float (&part)[N], bool begins) {
+    keep_behind(part);
+#pragma unroll
+    for (int i = 0; i < N / 2; i++)
+      scores[i] = (begins ? 0 : scores[i]) + (part[i] + part[N / 2 + i]);
+  }
+
+  __device__ void score_codes() {
+    float part[2][N];
+    await_tile();
+    multiply_codes(part[0], 0);
+#pragma unroll
+    for (int j = 1; j < S::RUNS; j++) {
+      multiply_codes(part[j % 2], j);
+      wgmma_wait<1>();
+      add_part(part[(j - 1) % 2], j == 1);
+    }
+    wgmma_wait<0>();
+    add_part(part[(S::RUNS - 1) % 2], false);
   }
 
   /* Group g of a tile's keys: 64 dimensions, as two times four matrices. The last run has one. */
@@ -195,7 +173,7 @@ template <typename C, int N> struct latent_group_of_warps {
 
   /* A group is on its way from shared memory while the one before becomes operands, and the one
    * before that is multiplied. */
-  __device__ void score_codes() {
+  __device__ void score_halves() {
     constexpr int GROUPS = 2 * S::RUNS - 1;
     uint32_t raw[2][2][4], a[2][2][2][4];
     load_keys(0, raw[0]);
@@ -255,9 +233,9 @@ template <typename C, int N> struct latent_group_of_warps {
       const float *all = maxima(which) + column;
       float best = fmaxf(fmaxf(all[0], all[N]), fmaxf(all[2 * N], all[3 * N]));
       float base = bases()[column], keep = 1;
-      if (best > base + ABOVE) {
-        keep = power2(base - (best - LIFT));
-        bases()[column] = best - LIFT;
+      if (best > base + S::ABOVE) {
+        keep = power2(base - (best - S::LIFT));
+        bases()[column] = best - S::LIFT;
       }
       keeps(which)[column] = keep;
     }
@@ -265,13 +243,14 @@ template <typename C, int N> struct latent_group_of_warps {
     rescale_weights(which);
   }
 
-  /* Bases that do for the scores, which become times scale; true: some were raised. */
-  __device__ bool choose_bases(float scale, uint32_t which) {
+  /* Bases that do for the scores, which become times their scales; true: some were raised. */
+  __device__ bool choose_bases(uint32_t which) {
     bool above = false;
 #pragma unroll
     for (int i = 0; i < N / 2; i++) {
-      scores[i] *= scale;
-      above |= scores[i] > bases()[column_of(i / 4 * 2 + i % 2)] + ABOVE;
+      uint32_t column = column_of(i / 4 * 2 + i % 2);
+      scores[i] *= S::CODES ? scales()[column] : scale;
+      above |= scores[i] > bases()[column] + S::ABOVE;
     }
     bool any = vote(VOTES + group, 128, above);
     if (any)
@@ -298,24 +277,32 @@ template <typename C, int N> struct latent_group_of_warps {
         scores[4 * j + i] = power2(scores[4 * j + i] - base[2 * j + i % 2]);
         sum[2 * j + i % 2] += scores[4 * j + i];
       }
-      words[2 * j] = pack_weights(scores[4 * j], scores[4 * j + 1]);
-      words[2 * j + 1] = pack_weights(scores[4 * j + 2], scores[4 * j + 3]);
+      if constexpr (!S::CODES) {
+        words[2 * j] = pack<H>(scores[4 * j], scores[4 * j + 1]);
+        words[2 * j + 1] = pack<H>(scores[4 * j + 2], scores[4 * j + 3]);
+      } else {
+        uint32_t high[2], low[2];
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+          split_weights(scores[4 * j + i], scores[4 * j + 2 + i], &high[i], &low[i]);
+        words[2 * j] = high[0] | high[1] << 16;
+        words[2 * j + 1] = low[0] | low[1] << 16;
+      }
     }
     store_weights(words, which);
   }
 
-  static __device__ uint32_t pack_weights(float x, float y) {
-    return S::COPIES ? pack<bf16>(x, y) : pack<H>(x, y);
-  }
-
-  /* To rows of 64 keys, one for each column. */
+  /* To rows of 128 bytes, one for each column. Words are 8 keys each; of CODES two first and second
+   * numbers of keys g and g + 8 of the warp's, first numbers in a row's first half. */
   __device__ void store_weights(const uint32_t (&words)[N / 4], uint32_t which) {
-    uint32_t column = lane / 16 * 8 + lane % 8, chunk = 2 * warp + lane / 8 % 2;
+    uint32_t column = (S::CODES ? lane / 8 % 2 : lane / 16) * 8 + lane % 8;
+    uint32_t chunk = S::CODES ? 4 * (lane / 16) + warp : 2 * warp + lane / 8 % 2;
     uint32_t to =
         address(S::WEIGHTS_AT + which * S::WEIGHTS) + column * 128 + 16 * (chunk ^ lane % 8);
+    constexpr int SECOND = S::CODES ? 2 : 1, THIRD = 3 - SECOND;
 #pragma unroll
     for (int j = 0; j < N / 8; j += 2)
-      store_transposed(to + j * 1024, words[2 * j], words[2 * j + 1], words[2 * j + 2],
+      store_transposed(to + j * 1024, words[2 * j], words[2 * j + SECOND], words[2 * j + THIRD],
                        words[2 * j + 3]);
   }
 
@@ -349,7 +336,8 @@ template <typename C, int N> struct latent_group_of_warps {
     }
   }
 
-  /* Weights of keys [16 k, 16 k + 16). */
+  /* Bytes [32 k, 32 k + 32): weights of 16 keys; of CODES the first numbers of 32, or from 2 on the
+   * second ones. */
   __device__ uint64_t weight_matrix(int k, uint32_t which) const {
     return swizzled_matrix(address(S::WEIGHTS_AT + which * S::WEIGHTS + 32 * k), 16);
   }
@@ -377,17 +365,6 @@ template <typename C, int N> struct latent_group_of_warps {
       keep_behind(acc[m]);
   }
 
-  /* Two dimensions of eight keys as a word of each of two dimensions of two keys. */
-  static __device__ void widen_values(const uint32_t (&raw)[4], uint32_t (&a)[2][4]) {
-#pragma unroll
-    for (int s = 0; s < 2; s++)
-#pragma unroll
-      for (int i = 0; i < 2; i++) {
-        a[s][2 * i] = halves_of((uint16_t)__byte_perm(raw[2 * s + i], 0, 0x4420));
-        a[s][2 * i + 1] = halves_of((uint16_t)__byte_perm(raw[2 * s + i], 0, 0x4431));
-      }
-  }
-
   /* 64 dimensions of values: two times 32 keys. */
   __device__ void load_values(int first_run, int m, uint32_t (&raw)[2][4]) const {
     uint32_t at, parity;
@@ -398,7 +375,7 @@ template <typename C, int N> struct latent_group_of_warps {
                                   16 * ((m % 2 * 4 + warp) ^ lane % 8));
   }
 
-  __device__ void add_codes(int first_run, uint32_t which) {
+  __device__ void add_halves(int first_run, uint32_t which) {
     uint32_t raw[2][2][4], a[2][2][2][4];
     load_values(first_run, 0, raw[0]);
 #pragma unroll
@@ -423,12 +400,64 @@ template <typename C, int N> struct latent_group_of_warps {
       keep_behind(acc[m]);
   }
 
+  /* A tile's sums of 64 dimensions. */
+  __device__ void multiply_values(float (&d)[N / 2], const uint32_t (&a)[2][4],
+                                  uint32_t which) const {
+    wgmma_begin();
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+      wgmma_high(d, a[k], weight_matrix(k, which), k > 0);
+      wgmma_low(d, a[k], weight_matrix(2 + k, which), 1);
+    }
+    wgmma_commit();
+  }
+
+  __device__ void add_sums(float (&part)[N / 2], int m) {
+    keep_behind(part);
+#pragma unroll
+    for (int i = 0; i < N / 2; i++)
+      acc[m][i] += part[i];
+  }
+
+  /* 64 dimensions are on their way from shared memory while those before are turned, and those
+   * before them are multiplied. */
+  __device__ void add_codes(int first_run, uint32_t which) {
+    uint32_t raw[2][4], a[2][2][4];
+    float part[2][N / 2];
+    auto turn = [&](int m) {
+#pragma unroll
+      for (int k = 0; k < 2; k++)
+        turn_values(raw[k], a[m % 2][k]);
+      if (m % 2 == 1)
+        give_back(first_run + m / 2);
+    };
+    load_values(first_run, 0, raw);
+    turn(0);
+    load_values(first_run, 1, raw);
+#pragma unroll
+    for (int m = 0; m < TILES; m++) {
+      multiply_values(part[m % 2], a[m % 2], which);
+      if (m > 0) {
+        wgmma_wait<1>();
+        add_sums(part[(m - 1) % 2], m - 1);
+      }
+      if (m + 1 < TILES)
+        turn(m + 1);
+      if (m + 2 < TILES)
+        load_values(first_run, m + 2, raw);
+    }
+    wgmma_wait<0>();
+    add_sums(part[(TILES - 1) % 2], TILES - 1);
+  }
+
   __device__ void add_values(uint32_t which) {
     int first_run = S::SHARED_SUMS ? (int)group * S::HALF : 0;
     if constexpr (S::COPIES)
       add_copies(first_run, which);
-    else
+    else if constexpr (S::CODES)
       add_codes(first_run, which);
+    else
+      add_halves(first_run, which);
   }
 
   /* ---- tiles, and the end of a work */
@@ -439,14 +468,14 @@ template <typename C, int N> struct latent_group_of_warps {
   }
 
   /* A tile of the group's own, from its first key on. */
-  __device__ void take_tile(uint32_t first, uint32_t low, uint32_t length, float scale) {
+  __device__ void take_tile(uint32_t first, uint32_t low, uint32_t length) {
     float base[N / 4];
     forget_addresses();
     score();
     give_back(S::RUNS - 1);
     if (first + KEYS > low)
       mask(first);
-    bool any = choose_bases(scale, group);
+    bool any = choose_bases(group);
     load_bases(base);
     weigh(base, group);
     if (first + KEYS > length)
@@ -466,8 +495,7 @@ template <typename C, int N> struct latent_group_of_warps {
 
   /* Weights of a tile that both groups add up; the groups make those of tiles in turn, and know the
    * bases of the one before. */
-  __device__ void make_weights(uint32_t first, uint32_t low, uint32_t length, float scale,
-                               bool begins) {
+  __device__ void make_weights(uint32_t first, uint32_t low, uint32_t length, bool begins) {
     float base[N / 4];
     uint32_t which = group, other = 1 - which;
     forget_addresses();
@@ -481,7 +509,7 @@ template <typename C, int N> struct latent_group_of_warps {
     }
     if (first + KEYS > low)
       mask(first);
-    bool any = choose_bases(scale, which);
+    bool any = choose_bases(which);
     if (threadIdx.x % 128 == 0)
       *raised(which) = any;
     load_bases(base);
@@ -496,6 +524,8 @@ template <typename C, int N> struct latent_group_of_warps {
   __device__ void use_weights(uint32_t which) {
     forget_addresses();
     barrier_wait(r.weights_full(which), used >> which & 1);
+    if (S::COPIES)
+      fence_async();
     if (*raised(which))
       rescale(which);
     add_values(which);
@@ -504,13 +534,13 @@ template <typename C, int N> struct latent_group_of_warps {
   }
 
   /* The units of a work. */
-  __device__ void take_tiles(const latent_item &w, uint32_t low, float scale) {
+  __device__ void take_tiles(const latent_item &w, uint32_t low) {
     if constexpr (S::SHARED_SUMS)
-      take_together(w, low, scale);
+      take_together(w, low);
     else
       for (uint32_t unit = w.begin, next = w.begin + group; unit < w.end; unit++) {
         if (unit == next) {
-          take_tile(unit * KEYS, low, w.length, scale);
+          take_tile(unit * KEYS, low, w.length);
           next += S::GROUPS;
         }
         r.skip();
@@ -518,7 +548,7 @@ template <typename C, int N> struct latent_group_of_warps {
   }
 
   /* Tiles by twos: a group makes the weights of one, and adds up half of both. */
-  __device__ void take_together(const latent_item &w, uint32_t low, float scale) {
+  __device__ void take_together(const latent_item &w, uint32_t low) {
     uint32_t length = w.length;
     for (uint32_t unit = w.begin; unit < w.end; unit += 2) {
       ring<S> here = r;
@@ -526,7 +556,7 @@ template <typename C, int N> struct latent_group_of_warps {
       if (group == 1)
         r.skip();
       if (group == 0 || both)
-        make_weights((unit + group) * KEYS, low, length, scale, unit + group == w.begin);
+        make_weights((unit + group) * KEYS, low, length, unit + group == w.begin);
       r.place = here.place;
       r.phase = here.phase;
       use_weights(0);
@@ -646,15 +676,11 @@ template <typename C, int N> struct latent_group_of_warps {
   __device__ void close_work(const latent_args &h, const latent_item &w) {
     end_columns(h, w);
     if constexpr (!S::SHARED_SUMS) {
-      if constexpr (S::GROUPS == 3) {
-        hand_over<0>(2, 0);
-        hand_over<4>(2, 1);
-      }
       hand_over<0>(1, 0);
       hand_over<4>(0, 1);
       if (group == 0)
         store<0>(h, w);
-      else if (group == 1)
+      else
         store<4>(h, w);
     } else {
       store<0>(h, w);

@@ -12,13 +12,13 @@ struct latent_parts {
   }
 };
 
-/* The units of all groups, and of those before `group`; all threads. */
+/* What all groups cost, and those before `group`; all threads. */
 OCT_DEVICE uint2
 count_units(const latent_args &h, uint32_t group) {
   __shared__ uint2 room[JOIN_THREADS / 32];
   uint2 n = make_uint2(0, 0);
   for (uint32_t i = threadIdx.x; i < h.a.n_seqs; i += JOIN_THREADS) {
-    uint32_t units = latent_units(h, i);
+    uint32_t units = latent_cost(h, i);
     n.x += units;
     n.y += i < group ? units : 0;
   }
@@ -52,7 +52,7 @@ find_parts(const latent_args &h, uint32_t group) {
   s.blocks = max(1u, min(n.x, h.a.n_shares));
   if (units == 0)
     return {};
-  uint32_t begin = owner_of(s, n.y), end = owner_of(s, n.y + units - 1);
+  uint32_t begin = owner_of(s, n.y + h.cost), end = owner_of(s, n.y + h.cost + units - 1);
   return {end - begin + 1, latent_place(h, begin, 0, true), latent_place(h, begin + 1, 0, false),
           2 * h.runs};
 }

@@ -8,8 +8,11 @@
 #define BLOCK_KEYS    128
 #define SHORT_CONTEXT 2048
 #define SHORT_SEQS    32
-/* Units of a share at least. */
+/* Units of a share at least; and those that beginning a sequence takes as long as, which count
+ * where shares are not small. */
 #define SHARE_UNITS 2
+#define BEGIN_UNITS 8
+#define SHARE_LARGE 24
 
 static attend_args
 make_args(const oct_cuda_mla *c) {
@@ -73,6 +76,7 @@ share_out(const oct_cuda_queue *queue, const latent_args &base, uint32_t first, 
   uint32_t most = queue->sm_count > h->runs ? queue->sm_count / h->runs : 1;
   uint64_t units = (uint64_t)n * ceil_div(context, LATENT_KEYS), shares = units / SHARE_UNITS;
   h->a.n_shares = shares < 1 ? 1 : shares < most ? (uint32_t)shares : most;
+  h->cost = units >= (uint64_t)h->a.n_shares * SHARE_LARGE ? BEGIN_UNITS : 0;
   l.blocks = h->a.n_shares * h->runs;
   return l;
 }
@@ -139,14 +143,13 @@ struct latent_plan {
   attend_args args;              /* DECODE, PLAIN */
 };
 
-/* Many contexts of few heads for which the other kernel, two blocks of which run at a time, is as
- * fast or faster: in bf16, and short ones, where what stands before and behind a block's works
- * counts. */
+/* Short contexts, one token each, for which the other kernel, two blocks of which run at a time, is
+ * as fast or faster: what stands before and behind a block's works counts there. With up to 16
+ * heads that is little, unless there are many. */
 static bool
 suits_other(const oct_cuda_queue *queue, const oct_cuda_mla *c) {
-  return (queue->flags & OCT_CUDA_FIXED_ORDER) == 0 && c->max_queries <= 1 && c->n_heads <= 16 &&
-         c->batch->n_seqs >= SHORT_SEQS &&
-         (c->kv.type == OCT_CUDA_BF16 || c->max_context <= SHORT_CONTEXT);
+  return (queue->flags & OCT_CUDA_FIXED_ORDER) == 0 && c->max_queries <= 1 &&
+         c->max_context <= SHORT_CONTEXT && (c->n_heads > 16 || c->batch->n_seqs >= SHORT_SEQS);
 }
 
 static latent_plan
@@ -156,7 +159,7 @@ make_plan(const oct_cuda_queue *queue, const oct_cuda_mla *c) {
   if (((any && !suits_other(queue, c)) || c->path == OCT_CUDA_ATTENTION_HOPPER) &&
       can_hopper(queue, p.args, c->type)) {
     p.path = OCT_CUDA_ATTENTION_HOPPER;
-    latent_args base = {p.args, LATENT_SHARES, 0, 0};
+    latent_args base = {p.args, LATENT_SHARES, 0, 0, 0};
     uint32_t n = c->batch->n_seqs, queries = c->max_queries > 1 ? c->max_queries : 1;
     bool fixed = (queue->flags & OCT_CUDA_FIXED_ORDER) != 0;
     uint32_t n_decode = queries == 1 ? n : c->n_decode < n ? c->n_decode : n;
@@ -241,7 +244,7 @@ plan_part(const oct_cuda_queue *queue, const attend_args &a, oct_cuda_attention_
           uint32_t context) {
   latent_plan p = {(uint32_t)path, {}, {}, a};
   if (path == OCT_CUDA_ATTENTION_HOPPER)
-    p.decode = share_out(queue, {a, LATENT_SHARES, 0, 0}, 0, a.n_seqs, a.n_heads, context);
+    p.decode = share_out(queue, {a, LATENT_SHARES, 0, 0, 0}, 0, a.n_seqs, a.n_heads, context);
   else if (path == OCT_CUDA_ATTENTION_DECODE)
     choose_splits(queue, context, &p.args);
   return p;

@@ -27,6 +27,7 @@ struct latent_args {
   latent_deal deal;
   uint32_t rows; /* of a group, at most */
   uint32_t runs; /* of a group, at most; all groups' in LATENT_TILES */
+  uint32_t cost; /* of LATENT_SHARES: units that beginning a group takes as long as */
 };
 
 /* A group's share of a batch. */
@@ -46,6 +47,13 @@ find_group(const latent_args &h, uint32_t group) {
 OCT_DEVICE uint32_t
 latent_units(const latent_args &h, uint32_t group) {
   return (find_group(h, group).length + LATENT_KEYS - 1) / LATENT_KEYS;
+}
+
+/* Those, and as many as beginning the group takes as long as, which come first. */
+OCT_DEVICE uint32_t
+latent_cost(const latent_args &h, uint32_t group) {
+  uint32_t units = latent_units(h, group);
+  return units > 0 ? h.cost + units : 0;
 }
 
 OCT_DEVICE uint32_t
@@ -100,7 +108,7 @@ struct latent_cursor {
     }
     find_share<W>(
         h.a.n_seqs, 1, blockIdx.x / h.runs, gridDim.x / h.runs,
-        [&](uint32_t i) { return latent_units(h, i); }, room, &s);
+        [&](uint32_t i) { return latent_cost(h, i); }, room, &s);
     unit = s.begin;
   }
 
@@ -108,17 +116,21 @@ struct latent_cursor {
     for (; unit < s.end;) {
       while (unit >= s.seq_begin + s.each) {
         s.seq_begin += s.each;
-        s.each = latent_units(h, ++s.seq);
+        s.each = latent_cost(h, ++s.seq);
       }
       uint32_t at = unit - s.seq_begin, n = min(s.each - at, s.end - unit);
+      unit += n;
+      if (at + n <= h.cost)
+        continue;
       w->group = find_group(h, s.seq);
       w->run = run;
-      w->begin = at;
-      w->end = at + n;
+      w->begin = max(at, h.cost) - h.cost;
+      w->end = at + n - h.cost;
       w->length = w->group.length;
       w->slot = decode_slot(h.a, h.a.first_seq + s.seq);
-      w->place = n == s.each ? LATENT_WHOLE : latent_place(h, blockIdx.x / h.runs, run, at == 0);
-      unit += n;
+      w->place = w->begin == 0 && at + n == s.each
+                     ? LATENT_WHOLE
+                     : latent_place(h, blockIdx.x / h.runs, run, w->begin == 0);
       return true;
     }
     return false;
@@ -180,8 +192,6 @@ struct latent_cursor {
 #define KEYS      LATENT_KEYS
 #define RUN_BYTES (KEYS * 128)
 #define SHARED    (227 * 1024)
-#define ABOVE     15 /* 2^15 is a half */
-#define LIFT      7
 
 /* Barriers of threads; of GROUP and VOTES one for each group. */
 enum { EVERYBODY = 1, GROUP = 2, VOTES = 5 };
@@ -190,17 +200,26 @@ enum { EVERYBODY = 1, GROUP = 2, VOTES = 5 };
 template <typename C, int N> struct shape {
   static constexpr bool COPIES = sizeof(C) == 2;
   static constexpr bool SHARED_SUMS = N > 32; /* both groups add up every tile, half of it each */
-  /* Of four warps; what a third has in registers is little where rows are few. */
-  static constexpr uint32_t GROUPS = !COPIES && N == 16 ? 3 : 2;
+  static constexpr bool CODES = !COPIES && N == 16; /* e4m3 is multiplied as it is */
+  static constexpr uint32_t GROUPS = 2;             /* of four warps */
+  /* Registers of a thread that brings, and of one that takes. */
+  static constexpr int BRINGS = !COPIES && (N == 32 || N == 64) ? 40 : 56, TAKES = 252 - BRINGS / 2;
   static constexpr uint32_t CONSUMERS = 128 * GROUPS, THREADS = CONSUMERS + 128;
   static constexpr int TILES = SHARED_SUMS ? 4 : 8; /* of 64 dimensions that a group adds up */
   static constexpr int RUNS = COPIES ? 9 : 5;       /* of a tile; the last has what is no value */
   static constexpr int HALF = (RUNS - 1) / 2;
-  static constexpr uint32_t WEIGHTS_AT = N * LATENT_WIDTH * 2, WEIGHTS = N * 128;
+  /* Powers of two that weights may reach, and that the largest has when a base is set. */
+  static constexpr float ABOVE = CODES ? 8.75f : 15, LIFT = CODES ? 6 : 7;
+  /* A run of queries: rows of 128 bytes; of CODES the first numbers of all rows, then the second.
+   */
+  static constexpr uint32_t QUERIES = CODES ? 2 * N * 128 : N * 128;
+  static constexpr uint32_t WEIGHTS_AT = (CODES ? 5 : 9) * QUERIES, WEIGHTS = N * 128;
   static constexpr uint32_t RING_AT = WEIGHTS_AT + GROUPS * WEIGHTS;
-  /* Words: sums of warps, bases, what sums are kept of, limits; whether bases were raised. */
+  /* Words: sums of warps, bases, what sums are kept of, limits, what scores are multiplied by;
+   * whether bases were raised. */
   static constexpr uint32_t BASES_AT = 4 * N * GROUPS, KEEPS_AT = BASES_AT + N * GROUPS;
-  static constexpr uint32_t LIMITS_AT = KEEPS_AT + N * GROUPS, RAISED_AT = LIMITS_AT + N;
+  static constexpr uint32_t LIMITS_AT = KEEPS_AT + N * GROUPS, SCALES_AT = LIMITS_AT + N;
+  static constexpr uint32_t RAISED_AT = SCALES_AT + N;
   static constexpr uint32_t SMALL = 4 * (RAISED_AT + 4);
   static constexpr uint32_t ITEM = 64; /* two of them, and barriers for them and for weights */
   static constexpr uint32_t MORE = 2 * 16 + 3 * 16;

@@ -150,12 +150,6 @@ struct unit_range {
 
 /* ---------------------------------------------------------------- copies */
 
-/* An arrival when the thread's copies so far are done. */
-OCT_DEVICE void
-arrive_after_copies(uint32_t barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
-}
-
 /* COPIERS threads, the block's units in order: weights by the first one, x by all, or by the first,
  * too; with halves a warp. */
 template <int F, int N> struct fetcher {

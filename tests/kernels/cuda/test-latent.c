@@ -23,6 +23,7 @@ typedef struct latent_batch {
   guint32 n, n_decode, flags, page;
   oct_cuda_attention_path path;
   double sharpness; /* of the softmax: standard deviation of scores; 0 = 1 */
+  double sink;      /* what any head's score with the first key stands above; 0 = nothing */
 } latent_batch;
 
 static double
@@ -111,6 +112,17 @@ poison(const latent_batch *l, const device_batch *b, const device_pages *pages, 
       host[i * width + d] = NAN;
 }
 
+/* The first key of a context of one sequence is what its heads' queries have in common. */
+static void
+make_sink(const latent_case *c, double sink, const float *q, guint32 width, float *key) {
+  for (guint32 d = 0; d < width; d++) {
+    double sum = 0;
+    for (guint32 h = 0; h < c->heads; h++)
+      sum += q[(gsize)h * width + d];
+    key[d] = (float)(sink * sum / sqrt(width));
+  }
+}
+
 /* Runs the case over a batch and compares; padding has to give zeros. What it gave is copied to
  * `got` when that is not NULL. */
 static void
@@ -129,6 +141,9 @@ check_latent(const latent_case *c, const latent_batch *l, guint32 expected, cons
     longest = MAX(longest, l->seqs[s].position + l->seqs[s].n_tokens);
     most = MAX(most, l->seqs[s].n_tokens);
   }
+  if (l->sink > 0)
+    make_sink(c, l->sink / scales[0], q, width,
+              host + (gsize)device_pages_of(pages, b, 0)[0] * l->page * width);
   poison(l, b, pages, width, host);
   oct_cuda_mla call = {
       .type = c->type,
@@ -171,6 +186,12 @@ fastest(void) {
   return device_queue(0)->capability == 90 ? HOPPER : DECODE;
 }
 
+/* The way to it: short contexts take another by themselves. */
+static oct_cuda_attention_path
+by_hopper(void) {
+  return fastest() == HOPPER ? OCT_CUDA_ATTENTION_HOPPER : OCT_CUDA_ATTENTION_AUTO;
+}
+
 /* Where a tool watches every access. */
 static const device_seq few_singles[] = {{1, 130}, {1, 0}, {1, 64}};
 static const device_seq few_mixed[] = {{1, 70}, {9, 0}, {3, 65}, {1, 0}};
@@ -193,6 +214,7 @@ test_plain(void) {
                                0,
                                16,
                                OCT_CUDA_ATTENTION_AUTO,
+                               0,
                                0};
     check_latent(&cases[i], &some, PLAIN, "plain", NULL);
   }
@@ -217,14 +239,18 @@ test_decode(void) {
       return;
     oct_cuda_type cache = i % 2 == 0 ? OCT_CUDA_BF16 : OCT_CUDA_FP8;
     latent_batch l = {singles, G_N_ELEMENTS(singles),   0, OCT_CUDA_OVERLAP,
-                      16,      OCT_CUDA_ATTENTION_AUTO, 0};
+                      16,      OCT_CUDA_ATTENTION_AUTO, 0, 0};
     if (device_quick() && i / 2 % 4 != 1) /* 12, 37 and 96 heads are left */
       continue;
     if (device_quick()) {
       l.seqs = few_singles;
       l.n = G_N_ELEMENTS(few_singles);
     }
+    if (heads[i / 2] > 16)
+      check_wide(heads[i / 2], cache, &l, DECODE, "decode, short");
+    l.path = by_hopper();
     check_wide(heads[i / 2], cache, &l, fastest(), "decode");
+    l.path = OCT_CUDA_ATTENTION_AUTO;
     l.flags = OCT_CUDA_FIXED_ORDER;
     l.sharpness = 12;
     l.page = 8u << i / 2 % 5;
@@ -249,7 +275,8 @@ test_verify(void) {
                             i % 3 == 0 ? OCT_CUDA_FIXED_ORDER : 0,
                             64,
                             OCT_CUDA_ATTENTION_AUTO,
-                            i % 4 == 0 ? 12 : 1};
+                            i % 4 == 0 ? 12 : 1,
+                            0};
     check_wide(some[i / 2], i % 2 == 0 ? OCT_CUDA_BF16 : OCT_CUDA_FP8, &l, fastest(), "drafts");
   }
 }
@@ -268,7 +295,8 @@ test_prompts(void) {
                       i % 3 == 0 ? OCT_CUDA_FIXED_ORDER : OCT_CUDA_OVERLAP,
                       32,
                       OCT_CUDA_ATTENTION_AUTO,
-                      i % 4 == 0 ? 12 : 1};
+                      i % 4 == 0 ? 12 : 1,
+                      0};
     oct_cuda_type cache = i % 2 == 0 ? OCT_CUDA_BF16 : OCT_CUDA_FP8;
     check_wide(some[i / 2], cache, &l, fastest(), "mixed");
     l.path = OCT_CUDA_ATTENTION_DECODE;
@@ -291,22 +319,20 @@ test_shares(void) {
   for (guint i = 0; i < 2 * G_N_ELEMENTS(some); i++) {
     oct_cuda_type cache = i % 2 == 0 ? OCT_CUDA_BF16 : OCT_CUDA_FP8;
     latent_batch l = {seqs, G_N_ELEMENTS(seqs),      0, OCT_CUDA_OVERLAP,
-                      16,   OCT_CUDA_ATTENTION_AUTO, 6};
+                      16,   OCT_CUDA_ATTENTION_AUTO, 6, 0};
     if (device_queue(0) == NULL)
       return;
     if (device_quick() && i / 2 % 4 != 0) /* 12 and 64 heads are left */
       continue;
-    if (fastest() == HOPPER) /* which many contexts of few heads do not take by themselves */
-      l.path = OCT_CUDA_ATTENTION_HOPPER;
+    l.path = by_hopper();
     check_wide(some[i / 2], cache, &l, fastest(), "uneven");
-    l.path = OCT_CUDA_ATTENTION_AUTO;
     l.seqs = one;
     l.n = 1;
     check_wide(some[i / 2], cache, &l, fastest(), "one long");
   }
 }
 
-/* Many short contexts of few heads have a kernel of their own. */
+/* Short contexts have a kernel of their own. */
 static void
 test_short(void) {
   if (device_queue(0) == NULL)
@@ -315,7 +341,7 @@ test_short(void) {
   for (guint i = 0; i < G_N_ELEMENTS(seqs); i++)
     seqs[i] = (device_seq){1, data_between(0, device_quick() ? 70 : 300)};
   for (guint i = 0; i < 2; i++) {
-    const latent_batch l = {seqs, G_N_ELEMENTS(seqs), 0, 0, 16, OCT_CUDA_ATTENTION_AUTO, 1};
+    const latent_batch l = {seqs, G_N_ELEMENTS(seqs), 0, 0, 16, OCT_CUDA_ATTENTION_AUTO, 1, 0};
     if (device_queue(0) == NULL)
       return;
     check_wide(12, i == 0 ? OCT_CUDA_BF16 : OCT_CUDA_FP8, &l, DECODE, "many short");
@@ -386,8 +412,36 @@ test_long_fp8(void) {
   for (guint i = 0; i < 2 * G_N_ELEMENTS(cases); i++) {
     if (device_queue(0) == NULL)
       return;
-    const latent_batch l = {one, 1, 0, 0, 64, OCT_CUDA_ATTENTION_AUTO, i % 2 == 0 ? 1 : 10};
+    const latent_batch l = {one, 1, 0, 0, 64, by_hopper(), i % 2 == 0 ? 1 : 10, 0};
     check_latent(&cases[i / 2], &l, fastest(), i % 2 == 0 ? "50k, flat" : "50k, sharp", NULL);
+  }
+}
+
+/* A prompt's tokens, whose sums go over all of a long context in one place. */
+static void
+test_long_sums(void) {
+  const device_seq one[] = {{20, device_quick() ? 980 : 29980}};
+  for (guint i = 0; i < 4; i++) {
+    if (device_queue(0) == NULL)
+      return;
+    const latent_case c = {
+        OCT_CUDA_BF16, i % 2 == 0 ? OCT_CUDA_BF16 : OCT_CUDA_FP8, 3, 512, 128, 64, 128};
+    const latent_batch l = {one, 1, 0, 0, 64, OCT_CUDA_ATTENTION_AUTO, i < 2 ? 1 : 10, 0};
+    check_latent(&c, &l, fastest(), i % 2 == 0 ? "long sums, bf16" : "long sums, fp8", NULL);
+  }
+}
+
+/* Weights each of which is nothing beside a context's largest, and all of which are half of it. */
+static void
+test_sink(void) {
+  const device_seq one[] = {{1, device_quick() ? 1999 : 49999}};
+  for (guint i = 0; i < 4; i++) {
+    if (device_queue(0) == NULL)
+      return;
+    oct_cuda_type cache = i % 2 == 0 ? OCT_CUDA_BF16 : OCT_CUDA_FP8;
+    const latent_case c = {OCT_CUDA_BF16, cache, i < 2 ? 12 : 48, 512, 128, 64, 128};
+    const latent_batch l = {one, 1, 0, 0, 64, by_hopper(), 1, i < 2 ? 12 : 11};
+    check_latent(&c, &l, fastest(), i % 2 == 0 ? "a sink, bf16" : "a sink, fp8", NULL);
   }
 }
 
@@ -508,6 +562,8 @@ main(int argc, char **argv) {
   g_test_add_func("/cuda/latent/many-short-contexts", test_short);
   g_test_add_func("/cuda/latent/fixed-order-gives-the-same-bits", test_fixed);
   g_test_add_func("/cuda/latent/fp8-over-long-contexts", test_long_fp8);
+  g_test_add_func("/cuda/latent/sums-over-long-contexts", test_long_sums);
+  g_test_add_func("/cuda/latent/small-weights-of-many-keys-count", test_sink);
   g_test_add_func("/cuda/latent/expanded", test_expanded);
   return g_test_run();
 }
