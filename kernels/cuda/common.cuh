@@ -163,7 +163,7 @@ admit_successor() {
 #endif
 }
 
-/* One more of a kernel, or of a library's function by its name. */
+/* One more of a kernel; or by its name of a library's function, or of a way that a kernel takes. */
 void oct_cuda_count_launch(oct_cuda_launches *launches, const void *function, const char *name);
 
 /* `cluster` blocks along x share their shared memory; 1 = none. */

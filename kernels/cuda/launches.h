@@ -11,7 +11,7 @@
 typedef struct oct_cuda_launches {
   uint32_t n;
   struct {
-    const void *function; /* NULL: a library's */
+    const void *function; /* NULL: a library's, or a way that a kernel takes */
     const char *name;     /* has the kernel's, as the linker sees it, in it */
     uint64_t n;
   } of[OCT_CUDA_KERNELS_MAX];

@@ -160,6 +160,8 @@ oct_cuda_rms_norm(const oct_cuda_queue *queue, const oct_cuda_norm *call) {
   uint32_t rows = call->n * a.heads;
   if (rows == 0 || a.width == 0)
     return OCT_CUDA_OK;
+  if (a.parts > 0 && queue->launches != NULL)
+    oct_cuda_count_launch(queue->launches, NULL, "norm of parts");
   oct_cuda_type residual = call->residual != NULL ? call->residual_type : call->type;
   return OCT_BY_TYPE(call->type, T, OCT_BY_TYPE(residual, R, launch_norm<T, R>(queue, rows, a)));
 }

@@ -600,6 +600,7 @@ takes_its_kernels(gconstpointer data) {
   gboolean is_latent = FALSE, is_gqa = FALSE, has_state = oct_model_has_state(&spec);
   gboolean codes = spec.types.attention != OCT_DTYPE_BF16 ||
                    spec.types.dense_ffn != OCT_DTYPE_BF16 || spec.types.expert != OCT_DTYPE_BF16;
+  gboolean is_dense = t->spec == dense;
   for (guint32 i = 0; i < spec.n_attention; i++) {
     is_latent |= spec.attention[i].kind == OCT_ATTENTION_MLA;
     is_gqa |= spec.attention[i].kind == OCT_ATTENTION_GQA;
@@ -635,6 +636,9 @@ takes_its_kernels(gconstpointer data) {
     expect_kernel(launches, "gate_rows", spec.attn_res_block > 0);
     expect_kernel(launches, "attend_expanded_hopper", is_latent && expanded);
     expect_kernel(launches, "cublasLt", !fixed);
+    /* o and down of few tokens, by their size. */
+    if (is_dense)
+      expect_kernel(launches, "norm of parts", !fixed);
     expect_kernel(launches, "sort_pairs", oct_model_has_experts(&spec));
     /* Quantised weights: of prompts as operands in registers, of few tokens by the skinny kernel,
      * as small ones of bfloat16 are. */
