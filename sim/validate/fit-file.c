@@ -151,16 +151,23 @@ write_fp8_block(writer *w, const fit_name *fit, const double *fp8) {
   write_constants(w, OCT_LAW_GEMM_FP8, "fp8_block", constants);
 }
 
+oct_law_id
+oct_fit_rows_of(const char *name, oct_law_id id) {
+  const gboolean transfers = strcmp(name, OCT_FIT_TRANSFER) == 0;
+  return transfers && id == OCT_LAW_MOE_FP8 ? OCT_LAW_MOE_FP8_BLOCK : id;
+}
+
 static void
 write_law(writer *w, const fit_name *fit, oct_law_id id) {
-  const oct_law *law = oct_law_get(id);
+  const oct_law_id of = oct_fit_rows_of(fit->name, id);
+  const oct_law *law = oct_law_get(of);
   const oct_law_choice all = {fit->systems, -1, FALSE};
-  const guint n = oct_law_count(w->rows, id, &all);
+  const guint n = oct_law_count(w->rows, of, &all);
   g_autoptr(GString) order = g_string_new(NULL);
   double constants[OCT_LAW_CONSTANTS_MAX];
   if (n == 0)
     return;
-  double error = oct_law_fit(w->rows, id, &all, w->profiles, EVALUATIONS_MAX, constants);
+  double error = oct_law_fit(w->rows, of, &all, w->profiles, EVALUATIONS_MAX, constants);
   begin_group(w, id);
   if (w->order != law->constants)
     g_string_append_printf(w->text, "# Order: %s\n", order_of(id, order));

@@ -11,6 +11,12 @@
 /* The transfer fit's file: constants of H100 and H200 alone, for machines without measurements. */
 #define OCT_FIT_TRANSFER "hopper"
 
+/* Whose rows the constants of a law are from in the file `name`. For a machine of which nothing was
+ * measured, experts in FP8 have those of FP8 in blocks: the kernel that scales by tensor reaches a
+ * fifth of the bandwidth on H100 and H200, where those of all other types reach four fifths of the
+ * same memory. That is how good a kernel is, no property of machines. Else the law's own. */
+oct_law_id oct_fit_rows_of(const char *name, oct_law_id id);
+
 /* Fits every law and writes one file per system and one of the transfer fit into the folder `dir`.
  * Appends a table of what was fitted to `part` (sim/validate/report.h). */
 gboolean oct_fit_files_write(const oct_law_rows *rows, const char *dir, json_t *part,

@@ -83,6 +83,37 @@ every_engine_is_whole(void) {
   }
 }
 
+/* Every figure of every engine says where it is from, and README.md what it means. */
+static void
+figures_have_origins(void) {
+  static const char *const origins[] = {"# published", "# derived", "# assumed", "# no fit",
+                                        "# own"};
+  g_auto(GStrv) names = oct_engine_preset_list();
+  g_autofree char *readme = NULL;
+  g_assert_true(g_file_get_contents(OCT_SOURCE_DIR "/sim/engines/README.md", &readme, NULL, NULL));
+  for (guint i = 0; names[i] != NULL; i++) {
+    g_autofree char *path = g_strdup_printf(OCT_SOURCE_DIR "/sim/engines/%s.ini", names[i]);
+    g_autofree char *text = NULL;
+    g_assert_true(g_file_get_contents(path, &text, NULL, NULL));
+    g_auto(GStrv) lines = g_strsplit(text, "\n", -1);
+    guint n = 0;
+    for (guint l = 1; lines[l] != NULL; l++) {
+      char *equals = strchr(lines[l], '=');
+      if (*lines[l] == '#' || equals == NULL)
+        continue;
+      *equals = '\0';
+      g_autofree char *explained = g_strdup_printf("`%s`", lines[l]);
+      gboolean found = strcmp(lines[l], "title") == 0;
+      for (guint o = 0; o < G_N_ELEMENTS(origins); o++)
+        found |= g_str_has_prefix(lines[l - 1], origins[o]);
+      if (!found || strstr(readme, explained) == NULL)
+        g_error("%s: %s has no origin, or README.md does not explain it", path, lines[l]);
+      n++;
+    }
+    g_assert_cmpuint(n, >=, 13);
+  }
+}
+
 static void
 refuse(const char *from, const char *to, const char *why) {
   g_autoptr(GError) error = NULL;
@@ -123,6 +154,7 @@ main(int argc, char **argv) {
   g_test_add_func("/sim/replay/engine-preset/leaves-the-profiles-host-times",
                   leaves_the_profiles_host_times);
   g_test_add_func("/sim/replay/engine-preset/every-engine-is-whole", every_engine_is_whole);
+  g_test_add_func("/sim/replay/engine-preset/figures-have-origins", figures_have_origins);
   g_test_add_func("/sim/replay/engine-preset/refuses-what-it-does-not-know",
                   refuses_what_it_does_not_know);
   return g_test_run();

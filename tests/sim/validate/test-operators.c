@@ -116,6 +116,12 @@ committed(void) {
       g_auto(oct_score) score = {0};
       if (oct_law_count(&rows, id, &own) == 0)
         continue;
+      if (oct_fit_rows_of(files[f].name, id) != id) {
+        g_assert_cmpuint(id, ==, OCT_LAW_MOE_FP8);
+        g_assert_cmpmem(&profiles[0]->moe_fit[OCT_MATH_FP8], sizeof *profiles[0]->moe_fit,
+                        &profiles[0]->moe_fit[OCT_MATH_FP8_BLOCK], sizeof *profiles[0]->moe_fit);
+        continue;
+      }
       double error_now = oct_law_fit(&rows, id, &own, fitted, 20000, constants);
       oct_law_score(&rows, id, &own, -1, profiles, &score);
       g_test_message("%s %s: %.2f %%, a fit %.2f %%", files[f].name, oct_law_get(id)->name,
