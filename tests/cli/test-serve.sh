@@ -253,10 +253,7 @@ is "$(code "$url/v1/chat/completions" -H "$json" -d "$chat")" 200 "and still ans
 sleep 0.4 # what comes sooner is the first one's echo
 ends TERM 1 "a second signal exits at once"
 
-"$octet" serve --backend $slow --uds "$work/socket" >"$work/out" 2>"$work/err" &
-pid=$!
-pids="$pids $pid"
-until_true 'grep -q serving "$work/out"'
+serve --backend $slow --uds "$work/socket"
 is "$(ls -l "$work/socket" | cut -c 1-10)" "srw-------" "a Unix socket is the owner's"
 begin --unix-socket "$work/socket" http://localhost/v1/completions
 kill -TERM $pid
@@ -291,6 +288,7 @@ sleep 600 <"$work/pipe" &
 holder=$!
 sleep 600 <"$work/rows" &
 pids="$pids $holder $!"
+: >"$work/out" # before it is looked at: the last server's says "serving" too
 "$octet" serve --backend mock --port 0 --record "$work/rows" >"$work/out" 2>"$work/pipe" &
 pid=$!
 pids="$pids $pid"
