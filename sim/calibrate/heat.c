@@ -82,8 +82,8 @@ fit_at(const oct_heat_trial *load, const double medians[2], oct_heat_law *law) {
     const oct_heat_step *s = &load->steps[i];
     double excess = 0;
     if (s->seconds > 0)
-      level = oct_heat_after(law, level, MIN(1, s->flops / (s->seconds * law->flops_per_s)),
-                             s->seconds, &excess);
+      level =
+          oct_heat_after(law, level, oct_heat_load(law, s->flops, s->seconds), s->seconds, &excess);
     const double y = ratio_of(s), usual = medians[s->prompt];
     if (i >= LEADING && y > 0 && y < usual * OUTLIER)
       add_point(&lines[s->prompt], excess, y);
@@ -144,8 +144,7 @@ price_step(const oct_cost *cost, const oct_drive *drive, const oct_drive_step *s
   oct_drive_shape(drive, step, &shape);
   oct_cost_step(cost, &shape, &price);
   out->priced_s = (double)price.stages[0].ns * 1e-9;
-  for (guint g = 0; g < OCT_COST_GROUPS; g++)
-    out->flops += price.stages[0].groups[g].flops;
+  out->flops = oct_heat_flops(&price.stages[0]);
 }
 
 gboolean
@@ -177,7 +176,7 @@ oct_calibrate_heat_factor(const oct_heat_law *law, const oct_step_price *price, 
   double level = 0, excess = 0, load = 0;
   if (!oct_heat_is_known(law))
     return 1;
-  load = oct_heat_load(law, &price->stages[0], measured_s);
+  load = oct_heat_load(law, oct_heat_flops(&price->stages[0]), measured_s);
   for (guint k = 0; k < SETTLING * (1 + (guint)(law->time_constant_s / measured_s)); k++) {
     level = oct_heat_after(law, level, rest_load, rest_s, NULL);
     level = oct_heat_after(law, level, load, measured_s, &excess);

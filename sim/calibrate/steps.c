@@ -59,7 +59,7 @@ heat_of(const run *r, const oct_drive_step *step, const oct_step_price *price, g
   double rest_s = 0, load = 0;
   if (step->rest > 0 && oct_heat_is_known(&r->out->heat)) {
     rest_s = (double)price_of(r, &rest, &resting) * 1e-9;
-    load = oct_heat_load(&r->out->heat, &resting.stages[0], rest_s);
+    load = oct_heat_load(&r->out->heat, oct_heat_flops(&resting.stages[0]), rest_s);
   }
   return oct_calibrate_heat_factor(&r->out->heat, price, (double)ns * 1e-9, rest_s * step->rest,
                                    load);

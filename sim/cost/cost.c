@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "engine/base/assert.h"
+#include "sim/cost/heat.h"
 #include "sim/cost/internal.h"
 
 #define TABLE_MAX         1024
@@ -545,7 +546,7 @@ oct_cost_step(const oct_cost *cost, const oct_step_shape *shape, oct_step_price 
 
 const oct_heat_law *
 oct_cost_heat(const oct_cost *cost) {
-  return cost->profile->heat.time_constant_s > 0 ? &cost->profile->heat : NULL;
+  return oct_heat_is_known(&cost->profile->heat) ? &cost->profile->heat : NULL;
 }
 
 /* ---------------------------------------------------------------- host */

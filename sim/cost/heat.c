@@ -5,10 +5,15 @@
 #define COLD 1e-4 /* what is left below it is nothing */
 
 double
-oct_heat_load(const oct_heat_law *law, const oct_stage_price *price, double seconds) {
+oct_heat_flops(const oct_stage_price *price) {
   double flops = 0;
   for (guint g = 0; g < OCT_COST_GROUPS; g++)
     flops += price->groups[g].flops;
+  return flops;
+}
+
+double
+oct_heat_load(const oct_heat_law *law, double flops, double seconds) {
   return seconds > 0 ? MIN(1, flops / (seconds * law->flops_per_s)) : 0;
 }
 
@@ -62,7 +67,7 @@ void
 oct_heat_price(const oct_heat_law *law, oct_heat *heat, gint64 begin_ns, gboolean graph,
                oct_stage_price *price) {
   const double cold_s = (double)price->ns * 1e-9, before = level_at(law, heat, begin_ns);
-  const double load = oct_heat_load(law, price, cold_s);
+  const double load = oct_heat_load(law, oct_heat_flops(price), cold_s);
   double excess, factor = 1;
   for (guint i = 0; i < 2; i++) { /* over the step as long as it gets */
     heat->level = oct_heat_after(law, before, load, cold_s * factor, &excess);
@@ -81,7 +86,7 @@ double
 oct_heat_pass(const oct_heat_law *law, oct_heat *heat, gint64 begin_ns, gint64 end_ns,
               gboolean graph, const oct_stage_price *price) {
   const double seconds = (double)(end_ns - begin_ns) * 1e-9;
-  const double load = oct_heat_load(law, price, (double)price->ns * 1e-9);
+  const double load = oct_heat_load(law, oct_heat_flops(price), (double)price->ns * 1e-9);
   double excess;
   heat->level = oct_heat_after(law, level_at(law, heat, begin_ns), load, seconds, &excess);
   heat->at_ns = end_ns;

@@ -28,8 +28,9 @@ oct_heat_is_known(const oct_heat_law *law) {
   return law->time_constant_s > 0;
 }
 
-/* 0 to 1: arithmetic of a stage, over `seconds`. */
-double oct_heat_load(const oct_heat_law *law, const oct_stage_price *price, double seconds);
+/* A stage's arithmetic, of one GPU; and the load that so much is over `seconds`, 0 to 1. */
+double oct_heat_flops(const oct_stage_price *price);
+double oct_heat_load(const oct_heat_law *law, double flops, double seconds);
 /* 1 + slope x excess: of a step in a graph, or of one with prompts and that load. */
 double oct_heat_factor(const oct_heat_law *law, gboolean graph, double load, double excess);
 

@@ -2,6 +2,7 @@
  * trace. */
 #include <string.h>
 
+#include "sim/cost/heat.h"
 #include "sim/errors.h"
 #include "sim/replay/replay.h"
 
@@ -98,7 +99,7 @@ about_own_kernels(const oct_setup *s, json_t *list) {
 /* Not an assumption, but what step times in tables leave out. */
 static void
 about_heat(const oct_profile *p, json_t *list) {
-  if (p->heat.time_constant_s > 0)
+  if (oct_heat_is_known(&p->heat))
     add(list,
         "heat: behind prompts, prompts take up to %.0f%% longer and decodes %.0f%%, with a time "
         "constant of %.0f ms, as measured on %s",

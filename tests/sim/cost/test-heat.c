@@ -47,8 +47,8 @@ levels_follow_the_load(void) {
     g_assert_cmpfloat(mean, >, 0.01);
   }
   oct_stage_price price = prompt(5e14 * 0.025 / 2);
-  g_assert_cmpfloat_with_epsilon(oct_heat_load(&law, &price, 0.025), 0.5, 1e-12);
-  g_assert_cmpfloat(oct_heat_load(&law, &price, 0.001), ==, 1);
+  g_assert_cmpfloat_with_epsilon(oct_heat_load(&law, oct_heat_flops(&price), 0.025), 0.5, 1e-12);
+  g_assert_cmpfloat(oct_heat_load(&law, oct_heat_flops(&price), 0.001), ==, 1);
 }
 
 static void
