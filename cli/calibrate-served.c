@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <jansson.h>
@@ -113,12 +112,6 @@ ask(const oct_calibrate_server *how, const oct_local_server *server, const char 
   return FALSE;
 }
 
-static int
-compare_doubles(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 /* What is left of the requests' times, each without its step; the last steps are theirs. */
 static gboolean
 rest_of(const char *requests, const char *steps, double *seconds, GError **error) {
@@ -136,8 +129,7 @@ rest_of(const char *requests, const char *steps, double *seconds, GError **error
   for (guint i = 0; i < REQUESTS; i++)
     rests[i] =
         g_array_index(ttfts, double, i) - g_array_index(ran, double, ran->len - REQUESTS + i);
-  qsort(rests, REQUESTS, sizeof *rests, compare_doubles);
-  *seconds = MAX(0, rests[REQUESTS / 2]);
+  *seconds = MAX(0, oct_drive_median(rests, REQUESTS));
   return TRUE;
 }
 

@@ -188,9 +188,16 @@ begin_decodes(oct_drive *d, guint32 n, guint32 position, GError **error) {
 }
 
 static int
-compare_times(const void *a, const void *b) {
-  gint64 x = *(const gint64 *)a, y = *(const gint64 *)b;
+compare_doubles(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
   return (x > y) - (x < y);
+}
+
+double
+oct_drive_median(double *values, guint32 n) {
+  oct_assert(n > 0);
+  qsort(values, n, sizeof *values, compare_doubles);
+  return values[n / 2];
 }
 
 /* Steps of decodes: with those that are timed, and of the rest between. */
@@ -227,7 +234,7 @@ build_verified(oct_drive *d, const oct_drive_step *step) {
 
 static gint64
 time_verified(oct_drive *d, const oct_drive_step *step, guint32 repeats, GError **error) {
-  gint64 times[REPEATS_MAX];
+  double times[REPEATS_MAX];
   if (!begin_decodes(d, step->n_decode, step->context - 1, error))
     return -1;
   for (guint32 i = 0; i < WARM_UP + repeats; i++) {
@@ -236,10 +243,9 @@ time_verified(oct_drive *d, const oct_drive_step *step, guint32 repeats, GError 
     if (!submit(d, error) || !wait_for(d, OCT_EVENT_STEP_DONE, &event, error))
       return -1;
     if (i >= WARM_UP)
-      times[i - WARM_UP] = event.result->end_ns - event.result->start_ns;
+      times[i - WARM_UP] = (double)(event.result->end_ns - event.result->start_ns);
   }
-  qsort(times, repeats, sizeof *times, compare_times);
-  return times[repeats / 2];
+  return (gint64)oct_drive_median(times, repeats);
 }
 
 /* With so many steps in which decodes go on. */
@@ -294,12 +300,6 @@ oct_drive_load(oct_drive *d, const oct_drive_step *step, const gboolean *whole, 
   return TRUE;
 }
 
-static gint64
-median(gint64 *times, guint32 n) {
-  qsort(times, n, sizeof *times, compare_times);
-  return times[n / 2];
-}
-
 gint64
 oct_drive_time(oct_drive *d, const oct_drive_step *step, guint32 repeats, GError **error) {
   const guint32 every = step->rest + 1, n = (WARM_UP + repeats) * every;
@@ -308,14 +308,14 @@ oct_drive_time(oct_drive *d, const oct_drive_step *step, guint32 repeats, GError
     return time_verified(d, step, repeats, error);
   g_autofree gint64 *times = g_new(gint64, n);
   g_autofree gboolean *whole = g_new(gboolean, n);
-  gint64 own[REPEATS_MAX];
+  double own[REPEATS_MAX];
   for (guint32 i = 0; i < n; i++)
     whole[i] = i % every == step->rest;
   if (!oct_drive_load(d, step, whole, n, times, error))
     return -1;
   for (guint32 i = 0; i < repeats; i++)
-    own[i] = times[(WARM_UP + i) * every + step->rest];
-  return median(own, repeats);
+    own[i] = (double)times[(WARM_UP + i) * every + step->rest];
+  return (gint64)oct_drive_median(own, repeats);
 }
 
 gboolean

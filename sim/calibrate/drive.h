@@ -71,6 +71,8 @@ gboolean oct_drive_load(oct_drive *drive, const oct_drive_step *step, const gboo
 /* Computes prompts of so many tokens in every slot, so that the cache that decodes read has keys
  * and values as they are served with: memory full of zeros draws less power. */
 gboolean oct_drive_fill(oct_drive *drive, guint32 tokens, GError **error);
+/* The upper median of n > 0 values, which are sorted for it. */
+double oct_drive_median(double *values, guint32 n);
 /* The same step as the cost model knows it. */
 void oct_drive_shape(const oct_drive *drive, const oct_drive_step *step, oct_step_shape *shape);
 

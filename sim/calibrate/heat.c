@@ -1,7 +1,6 @@
 #include "sim/calibrate/heat.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/assert.h"
@@ -50,12 +49,6 @@ fit_line(const line *l, double *slope) {
   return left / (l->n * a * a);
 }
 
-static int
-compare_doubles(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 static double
 ratio_of(const oct_heat_step *step) {
   return step->priced_s > 0 ? step->seconds / step->priced_s : 0;
@@ -69,8 +62,7 @@ median_of(const oct_heat_trial *load, gboolean prompt) {
   for (guint i = LEADING; i < load->n; i++)
     if (load->steps[i].prompt == prompt && ratio_of(&load->steps[i]) > 0)
       ratios[n++] = ratio_of(&load->steps[i]);
-  qsort(ratios, n, sizeof *ratios, compare_doubles);
-  return n > 1 ? ratios[n / 2] : 0;
+  return n > 1 ? oct_drive_median(ratios, n) : 0;
 }
 
 /* The slopes at this time constant and threshold; what they do not explain. */
