@@ -75,16 +75,12 @@ await_socket(const oct_calibrate_server *how, const oct_local_server *server, GE
 static gboolean
 ask(const oct_calibrate_server *how, const oct_local_server *server, const char *requests,
     GError **error) {
-  g_autofree char *self =
-      how->program != NULL ? g_strdup(how->program) : g_file_read_link("/proc/self/exe", error);
   g_autofree char *url = g_strconcat("unix:", server->socket, NULL);
   g_autofree char *tokens = g_strdup_printf("%d", OCT_CALIBRATE_REQUEST_TOKENS);
   g_autofree char *n = g_strdup_printf("%d", REQUESTS);
   g_autofree char *said = NULL;
   int status = 0;
-  if (self == NULL)
-    return FALSE;
-  char *argv[] = {self,
+  char *argv[] = {server->program,
                   (char *)"bench",
                   url,
                   (char *)"--ready-check-timeout=60s",

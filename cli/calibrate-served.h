@@ -1,4 +1,6 @@
-/* The part of octet calibrate that asks a server: what a request costs beside its steps. */
+/* The part of octet calibrate that asks a server: what a request costs beside its steps.
+ *
+ * Errors are OCT_CALIBRATE_ERROR_WORLD and those of cli/local-server.h. One thread, which waits. */
 #ifndef OCT_CLI_CALIBRATE_SERVED_H
 #define OCT_CLI_CALIBRATE_SERVED_H
 
@@ -6,9 +8,10 @@
 
 #define OCT_CALIBRATE_REQUEST_TOKENS 1024 /* of the prompts that are sent */
 
+/* Borrowed for the call. */
 typedef struct oct_calibrate_server {
-  const char *program; /* octet; NULL: this one */
-  const char *model, *backend;
+  const char *program;         /* octet; NULL: this one */
+  const char *model, *backend; /* as octet serve takes them */
   guint gpus;
 } oct_calibrate_server;
 

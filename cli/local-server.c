@@ -21,9 +21,8 @@ before_serving(gpointer unused) {
 gboolean
 oct_local_server_start(oct_local_server *s, const char *program, const char *const *args,
                        GError **error) {
-  g_autofree char *self =
-      program != NULL ? g_strdup(program) : g_file_read_link("/proc/self/exe", error);
-  if (self == NULL || (s->folder = g_dir_make_tmp("octet-XXXXXX", error)) == NULL)
+  s->program = program != NULL ? g_strdup(program) : g_file_read_link("/proc/self/exe", error);
+  if (s->program == NULL || (s->folder = g_dir_make_tmp("octet-XXXXXX", error)) == NULL)
     return FALSE;
   s->socket = g_build_filename(s->folder, "socket", NULL);
   s->log = g_build_filename(s->folder, "log", NULL);
@@ -34,7 +33,7 @@ oct_local_server_start(oct_local_server *s, const char *program, const char *con
     return FALSE;
   }
   g_autoptr(GPtrArray) argv = g_ptr_array_new();
-  g_ptr_array_add(argv, self);
+  g_ptr_array_add(argv, s->program);
   g_ptr_array_add(argv, (char *)"serve");
   for (guint i = 0; args[i] != NULL; i++)
     g_ptr_array_add(argv, (char *)args[i]);
@@ -84,6 +83,7 @@ oct_local_server_stop(oct_local_server *s) {
     g_dir_close(folder);
     (void)g_rmdir(s->folder);
   }
+  g_free(s->program);
   g_free(s->folder);
   g_free(s->socket);
   g_free(s->log);
