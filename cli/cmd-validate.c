@@ -167,23 +167,20 @@ run_all(options *o, GError **error) {
 /* What --steps is priced with; --moe-kernel and --expert-routing are octet replay's. */
 static gboolean
 read_prices(options *o, GError **error) {
-  const char *routing = o->expert_routing;
-  int kernel = 0;
-  while (o->moe_kernel != NULL && kernel < OCT_MOE_KERNEL_COUNT &&
-         strcmp(o->moe_kernel, oct_moe_kernel_name((oct_moe_kernel)kernel)) != 0)
-    kernel++;
-  if (kernel == OCT_MOE_KERNEL_COUNT)
+  const char *routing = o->expert_routing, *file = NULL;
+  oct_moe_kernel kernel = OCT_MOE_KERNEL_MEASURED;
+  if (o->moe_kernel != NULL && !oct_moe_kernel_parse(o->moe_kernel, &kernel))
     return oct_cli_bad_option(error, "moe-kernel", o->moe_kernel, "is measured, target or own");
-  if (routing != NULL && strcmp(routing, "uniform") != 0 &&
-      (!g_str_has_prefix(routing, "file:") || routing[5] == '\0'))
+  if (routing != NULL && g_str_has_prefix(routing, "file:"))
+    file = routing + 5;
+  if (routing != NULL && strcmp(routing, "uniform") != 0 && (file == NULL || *file == '\0'))
     return oct_cli_bad_option(error, "expert-routing", routing, "is uniform or file:COUNTS");
   o->prices = (oct_steps_validation){.log = o->steps,
                                      .model = o->model,
                                      .node = o->node,
                                      .skip = (guint32)o->skip,
-                                     .moe_kernel = (oct_moe_kernel)kernel,
-                                     .routing_file =
-                                         routing != NULL && routing[0] == 'f' ? routing + 5 : NULL};
+                                     .moe_kernel = kernel,
+                                     .routing_file = file};
   return TRUE;
 }
 

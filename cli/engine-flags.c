@@ -125,12 +125,7 @@ set_expert_miss(oct_setup_options *o, const char *value) {
 
 static gboolean
 set_moe_kernel(oct_setup_options *o, const char *value) {
-  for (int k = 0; k < OCT_MOE_KERNEL_COUNT; k++)
-    if (strcmp(value, oct_moe_kernel_name((oct_moe_kernel)k)) == 0) {
-      o->moe_kernel = (oct_moe_kernel)k;
-      return TRUE;
-    }
-  return FALSE;
+  return oct_moe_kernel_parse(value, &o->moe_kernel);
 }
 
 /* "uniform", "balanced", "power:EXPONENT" or "file:PATH". */

@@ -26,6 +26,16 @@ oct_moe_kernel_name(oct_moe_kernel kernel) {
   return names[kernel];
 }
 
+gboolean
+oct_moe_kernel_parse(const char *name, oct_moe_kernel *kernel) {
+  for (int k = 0; k < OCT_MOE_KERNEL_COUNT; k++)
+    if (strcmp(name, oct_moe_kernel_name((oct_moe_kernel)k)) == 0) {
+      *kernel = (oct_moe_kernel)k;
+      return TRUE;
+    }
+  return FALSE;
+}
+
 /* ---------------------------------------------------------------- making one */
 
 static gboolean

@@ -190,6 +190,8 @@ typedef enum oct_moe_kernel {
   OCT_MOE_KERNEL_COUNT
 } oct_moe_kernel;
 const char *oct_moe_kernel_name(oct_moe_kernel kernel); /* "measured" …; static */
+/* FALSE, and *kernel as it was: no kernel has the name. */
+gboolean oct_moe_kernel_parse(const char *name, oct_moe_kernel *kernel) G_GNUC_WARN_UNUSED_RESULT;
 
 typedef struct oct_cost_options {
   oct_dtype kv_dtype; /* BF16 or FP8 */
