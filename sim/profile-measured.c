@@ -65,14 +65,24 @@ oct_step_ratio_at(const oct_curve *curve, double tokens) {
   return curve->y[i] + (curve->y[i + 1] - curve->y[i]) * t;
 }
 
-double
-oct_step_ratio_graph(const oct_step_ratio *r, double tokens, double context) {
+/* Of a graph's step of so many tokens, at the mean context of its decodes. */
+static double
+graph_ratio(const oct_step_ratio *r, double tokens, double context) {
   const double there = oct_step_ratio_at(&r->graph, tokens);
   if (r->graph_short.n == 0 || context >= r->graph_context)
     return there;
   const double near = oct_step_ratio_at(&r->graph_short, tokens);
   const double span = r->graph_context - r->graph_short_context;
   return near + (there - near) * MAX(0, (context - r->graph_short_context) / span);
+}
+
+double
+oct_step_ratio_of(const oct_step_ratio *r, const oct_ratio_step *step) {
+  if (step->verifies && r->verify.n > 0)
+    return oct_step_ratio_at(&r->verify, step->tokens);
+  if (step->graph)
+    return graph_ratio(r, step->tokens, step->context);
+  return oct_step_ratio_at(step->mixed && r->mixed.n > 0 ? &r->mixed : &r->eager, step->tokens);
 }
 
 /* ---------------------------------------------------------------- reading */

@@ -330,9 +330,14 @@ typedef struct oct_step_ratio {
   oct_curve graph, eager, graph_short, verify, mixed;
   double graph_context, graph_short_context;
 } oct_step_ratio;
+/* A step as its ratio depends on it. */
+typedef struct oct_ratio_step {
+  gboolean graph, verifies; /* verifies: drafts, without prompts */
+  gboolean mixed;           /* prompts beside decodes */
+  double tokens, context;   /* context: the mean of its decodes, in a graph */
+} oct_ratio_step;
+double oct_step_ratio_of(const oct_step_ratio *ratio, const oct_ratio_step *step);
 double oct_step_ratio_at(const oct_curve *curve, double tokens); /* linear; flat outside */
-/* Of a graph's step of so many tokens, at the mean context of its decodes. */
-double oct_step_ratio_graph(const oct_step_ratio *ratio, double tokens, double context);
 
 /* How a chip that has computed much is slower for a while; sim/cost/heat.h has the law. */
 typedef struct oct_heat_law {

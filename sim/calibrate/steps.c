@@ -296,13 +296,13 @@ oct_calibrate_set_ratios(oct_calibration *calibration, const oct_step_timings *t
 
 double
 oct_calibrate_ratio_of(const oct_step_timings *timings, const oct_step_timing *timing) {
+  const oct_drive_step *s = &timing->step;
+  const oct_ratio_step step = {.graph = timing->graph,
+                               .verifies = s->drafts > 0,
+                               .mixed = s->n_decode > 0 && s->n_prefill > 0,
+                               .tokens = tokens_of(s),
+                               .context = s->context};
   oct_step_ratio ratio;
   ratios_of(timings, &ratio);
-  const double tokens = tokens_of(&timing->step);
-  if (timing->step.drafts > 0 && ratio.verify.n > 0)
-    return oct_step_ratio_at(&ratio.verify, tokens);
-  if (timing->step.n_decode > 0 && timing->step.n_prefill > 0 && ratio.mixed.n > 0)
-    return oct_step_ratio_at(&ratio.mixed, tokens);
-  return timing->graph ? oct_step_ratio_graph(&ratio, tokens, timing->step.context)
-                       : oct_step_ratio_at(&ratio.eager, tokens);
+  return oct_step_ratio_of(&ratio, &step);
 }

@@ -485,15 +485,12 @@ fill_decode_tables(oct_cost *cost) {
 /* What whole steps took over the sum of their kernels, on this machine. */
 static double
 step_ratio(const oct_cost *cost, gboolean graph, const step_totals *t) {
-  const oct_step_ratio *ratio = &cost->profile->step_ratio;
-  if (t->verifies && t->decode && ratio->verify.n > 0)
-    return oct_step_ratio_at(&ratio->verify, (double)t->tokens);
-  if (!graph && t->n_decode > 0 && !t->decode && ratio->mixed.n > 0)
-    return oct_step_ratio_at(&ratio->mixed, (double)t->tokens);
-  if (!graph)
-    return oct_step_ratio_at(&ratio->eager, (double)t->tokens);
-  const double n = (double)MAX(t->n_decode, 1);
-  return oct_step_ratio_graph(ratio, (double)t->tokens, (double)t->decode_context / n);
+  const oct_ratio_step step = {.graph = graph,
+                               .verifies = t->verifies && t->decode,
+                               .mixed = t->n_decode > 0 && !t->decode,
+                               .tokens = (double)t->tokens,
+                               .context = (double)t->decode_context / (double)MAX(t->n_decode, 1)};
+  return oct_step_ratio_of(&cost->profile->step_ratio, &step);
 }
 
 /* Seconds by part, times the ratio. What of a part falls below the time in which memory moves its

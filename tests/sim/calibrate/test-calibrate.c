@@ -443,6 +443,12 @@ recurrent_models_are_refused(void) {
   oct_world_free(world);
 }
 
+static double
+graph_ratio(const oct_step_ratio *ratio, double tokens, double context) {
+  const oct_ratio_step step = {.graph = TRUE, .tokens = tokens, .context = context};
+  return oct_step_ratio_of(ratio, &step);
+}
+
 static void
 ratios_are_linear(void) {
   const oct_curve curve = {.n = 2, .x = {10, 20}, .y = {1, 2}};
@@ -452,14 +458,26 @@ ratios_are_linear(void) {
   g_assert_cmpfloat(oct_step_ratio_at(&(oct_curve){0}, 5), ==, 1);
   /* Of graphs also in the context, between the two that were timed. */
   oct_step_ratio ratio = {.graph = curve};
-  g_assert_cmpfloat(oct_step_ratio_graph(&ratio, 1000, 10), ==, 2);
+  g_assert_cmpfloat(graph_ratio(&ratio, 1000, 10), ==, 2);
   ratio.graph_short = (oct_curve){.n = 2, .x = {10, 20}, .y = {3, 4}};
   ratio.graph_context = 1000;
   ratio.graph_short_context = 100;
-  g_assert_cmpfloat(oct_step_ratio_graph(&ratio, 1000, 10), ==, 4);
-  g_assert_cmpfloat_with_epsilon(oct_step_ratio_graph(&ratio, 1000, 550), 3, 1e-12);
-  g_assert_cmpfloat_with_epsilon(oct_step_ratio_graph(&ratio, 15, 550), 2.5, 1e-12);
-  g_assert_cmpfloat(oct_step_ratio_graph(&ratio, 1000, 5000), ==, 2);
+  g_assert_cmpfloat(graph_ratio(&ratio, 1000, 10), ==, 4);
+  g_assert_cmpfloat_with_epsilon(graph_ratio(&ratio, 1000, 550), 3, 1e-12);
+  g_assert_cmpfloat_with_epsilon(graph_ratio(&ratio, 15, 550), 2.5, 1e-12);
+  g_assert_cmpfloat(graph_ratio(&ratio, 1000, 5000), ==, 2);
+  /* Drafts, and prompts beside decodes, have their own where the profile has them. */
+  oct_ratio_step step = {.verifies = TRUE, .graph = TRUE, .tokens = 15, .context = 5000};
+  g_assert_cmpfloat_with_epsilon(oct_step_ratio_of(&ratio, &step), 1.5, 1e-12);
+  ratio.verify = (oct_curve){.n = 1, .x = {10}, .y = {7}};
+  g_assert_cmpfloat(oct_step_ratio_of(&ratio, &step), ==, 7);
+  ratio.eager = (oct_curve){.n = 1, .x = {10}, .y = {5}};
+  step = (oct_ratio_step){.mixed = TRUE, .tokens = 15};
+  g_assert_cmpfloat(oct_step_ratio_of(&ratio, &step), ==, 5);
+  ratio.mixed = (oct_curve){.n = 1, .x = {10}, .y = {6}};
+  g_assert_cmpfloat(oct_step_ratio_of(&ratio, &step), ==, 6);
+  step.mixed = FALSE;
+  g_assert_cmpfloat(oct_step_ratio_of(&ratio, &step), ==, 5);
 }
 
 int
