@@ -119,16 +119,16 @@ compare_down(const void *a, const void *b) {
   return x < y ? 1 : x > y ? -1 : 0;
 }
 
-gboolean
-oct_expert_counts_ranked(const oct_model_spec *spec, const double *counts, guint32 n, double *out) {
-  guint32 width = oct_expert_counts_width(spec), layers = 0;
-  g_autofree double *sorted = g_new(double, MAX(n, 1));
-  memset(out, 0, n * sizeof *out);
+double *
+oct_expert_counts_ranked(const oct_model_spec *spec, const double *counts, GError **error) {
+  const guint32 n = oct_expert_counts_width(spec);
+  guint32 layers = 0;
+  g_autofree double *sorted = g_new(double, MAX(n, 1)), *out = g_new0(double, MAX(n, 1));
   for (guint32 layer = 0; layer < spec->n_layers; layer++) {
     double sum = 0;
     if (n == 0 || experts_of(spec, layer) != n)
       continue;
-    memcpy(sorted, counts + (gsize)layer * width, n * sizeof *sorted);
+    memcpy(sorted, counts + (gsize)layer * n, n * sizeof *sorted);
     for (guint32 e = 0; e < n; e++)
       sum += sorted[e];
     if (!(sum > 0))
@@ -140,5 +140,9 @@ oct_expert_counts_ranked(const oct_model_spec *spec, const double *counts, guint
   }
   for (guint32 e = 0; e < n && layers > 0; e++)
     out[e] /= layers;
-  return layers > 0;
+  if (layers > 0)
+    return g_steal_pointer(&out);
+  g_set_error(error, OCT_MODEL_ERROR, OCT_MODEL_ERROR_PARSE, "no expert of model '%s' has a count",
+              spec->name);
+  return NULL;
 }

@@ -31,9 +31,9 @@ gboolean oct_expert_counts_write(const char *path, const oct_model_spec *spec, c
                                  guint64 tokens, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 
 /* Popularity by rank: each layer's counts from the most to the least, as shares of their sum, and
- * the mean of those over all layers with `n` experts, into out[n]. FALSE when there is none with a
- * count. */
-gboolean oct_expert_counts_ranked(const oct_model_spec *spec, const double *counts, guint32 n,
-                                  double *out) G_GNUC_WARN_UNUSED_RESULT;
+ * the mean of those over all layers that are as wide as any: [width], owned. NULL with *error
+ * (OCT_MODEL_ERROR_PARSE) when none of these has a count. */
+double *oct_expert_counts_ranked(const oct_model_spec *spec, const double *counts,
+                                 GError **error) G_GNUC_WARN_UNUSED_RESULT;
 
 #endif

@@ -454,15 +454,16 @@ read_routing(oct_setup *s, GError **error) {
   g_autoptr(GError) reason = NULL;
   if (s->options.routing_file == NULL)
     return TRUE;
-  guint32 n = oct_expert_counts_width(s->spec);
   s->routing_counts = oct_expert_counts_read(s->options.routing_file, s->spec, &reason);
-  s->routing_weights = g_new0(double, MAX(n, 1));
-  s->n_routing_weights = n;
-  if (s->routing_counts != NULL &&
-      oct_expert_counts_ranked(s->spec, s->routing_counts, n, s->routing_weights))
+  if (s->routing_counts != NULL) {
+    s->routing_weights = oct_expert_counts_ranked(s->spec, s->routing_counts, &reason);
+    g_prefix_error(&reason, "%s: ", s->options.routing_file);
+  }
+  s->n_routing_weights = oct_expert_counts_width(s->spec);
+  if (s->routing_weights != NULL)
     return TRUE;
   g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_OPTION, "expert-routing: %s",
-              reason != NULL ? reason->message : "the file counts nothing for this model");
+              reason->message);
   return FALSE;
 }
 

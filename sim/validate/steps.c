@@ -304,12 +304,10 @@ read_routing(reading *r, GError **error) {
   if (counts == NULL)
     return FALSE;
   r->n_routing_weights = oct_expert_counts_width(r->spec);
-  r->routing_weights = g_new0(double, MAX(r->n_routing_weights, 1));
-  if (oct_expert_counts_ranked(r->spec, counts, r->n_routing_weights, r->routing_weights))
-    return TRUE;
-  g_set_error(error, OCT_VALIDATE_ERROR, OCT_VALIDATE_ERROR_DATA,
-              "%s: counts nothing for this model", path);
-  return FALSE;
+  r->routing_weights = oct_expert_counts_ranked(r->spec, counts, error);
+  if (r->routing_weights == NULL)
+    g_prefix_error(error, "%s: ", path);
+  return r->routing_weights != NULL;
 }
 
 static gboolean

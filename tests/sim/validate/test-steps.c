@@ -118,12 +118,13 @@ prices_with_the_routing_that_was_seen(void) {
   g_autoptr(GError) error = NULL;
   g_auto(rig) r = {0};
   enum { EXPERTS = 896, USED = 100 };
-  double counts[2 * EXPERTS] = {0}, ranked[EXPERTS];
+  double counts[2 * EXPERTS] = {0};
   rig_load(&r, "kimi-k3+2layers", "h200x1");
   for (guint i = 0; i < USED; i++)
     counts[EXPERTS + 7 * i] = 5; /* the second layer; the first is dense */
   g_assert_true(oct_expert_counts_write(counts_path, r.spec, counts, 64, &error));
-  g_assert_true(oct_expert_counts_ranked(r.spec, counts, EXPERTS, ranked));
+  g_autofree double *ranked = oct_expert_counts_ranked(r.spec, counts, &error);
+  g_assert_no_error(error);
   r.profile->engine.graph_max_batch = 256;
   r.options.moe_kernel = OCT_MOE_KERNEL_OWN;
   r.options.routing_weights = ranked;
