@@ -13,11 +13,7 @@
 
 #define TEXT_MAX 8192
 
-static const char *const k2_markers[] = {
-    "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>",
-    "<|tool_call_argument_begin|>", "<|tool_call_end|>",          "<|im_end|>"};
-static const char *const k3_markers[] = {"<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>"};
-
+/* Markers first, as many as vocabulary_of() says. */
 static const char *const k2_pieces[] = {"<|tool_calls_section_begin|>",
                                         "<|tool_calls_section_end|>",
                                         "<|tool_call_begin|>",
@@ -56,6 +52,20 @@ static const char *const other_pieces[] = {
     "}",       "\"name\":\"f\"", "\"arguments\":{", "\"parameters\":{", "[TOOL_CALLS]",
     "[ARGS]",  "[CALL_ID]",      "[THINK]",         "[/THINK]",         "<|python_tag|>"};
 
+/* What bytes below 30 stand for, and which no event may have in it. */
+typedef struct vocabulary {
+  const char *const *pieces;
+  gsize n, n_markers;
+} vocabulary;
+
+static const vocabulary *
+vocabulary_of(oct_parse_family family) {
+  static const vocabulary k2 = {k2_pieces, G_N_ELEMENTS(k2_pieces), 6};
+  static const vocabulary k3 = {k3_pieces, G_N_ELEMENTS(k3_pieces), 4};
+  static const vocabulary others = {other_pieces, G_N_ELEMENTS(other_pieces), 0};
+  return family == OCT_PARSE_KIMI_K3 ? &k3 : family == OCT_PARSE_KIMI_K2 ? &k2 : &others;
+}
+
 typedef struct seen {
   const oct_parse_options *options;
   GString *content, *reasoning, *calls, *arguments;
@@ -64,13 +74,9 @@ typedef struct seen {
 
 static void
 has_no_marker(const oct_parse_options *options, const char *text, gsize size) {
-  gboolean k3 = options->family == OCT_PARSE_KIMI_K3;
-  const char *const *markers = k3 ? k3_markers : k2_markers;
-  gsize n = k3 ? G_N_ELEMENTS(k3_markers) : G_N_ELEMENTS(k2_markers);
-  if (options->family < OCT_PARSE_KIMI_K2)
-    return;
-  for (gsize i = 0; i < n; i++)
-    oct_assert(g_strstr_len(text, (gssize)size, markers[i]) == NULL);
+  const vocabulary *v = vocabulary_of(options->family);
+  for (gsize i = 0; i < v->n_markers; i++)
+    oct_assert(g_strstr_len(text, (gssize)size, v->pieces[i]) == NULL);
 }
 
 static void
@@ -148,18 +154,13 @@ take_apart(oct_parse_options options, const GString *text, gsize first, gsize pi
 
 static void
 append(GString *text, oct_parse_family family, guint8 byte) {
-  const char *const *pieces = family == OCT_PARSE_KIMI_K3   ? k3_pieces
-                              : family == OCT_PARSE_KIMI_K2 ? k2_pieces
-                                                            : other_pieces;
-  gsize n = family == OCT_PARSE_KIMI_K3   ? G_N_ELEMENTS(k3_pieces)
-            : family == OCT_PARSE_KIMI_K2 ? G_N_ELEMENTS(k2_pieces)
-                                          : G_N_ELEMENTS(other_pieces);
+  const vocabulary *v = vocabulary_of(family);
   if (byte >= 32)
     g_string_append_c(text, (char)byte);
   else if (byte >= 30)
     g_string_append_c(text, byte == 31 ? '\n' : '\0');
-  else if (byte < n)
-    g_string_append(text, pieces[byte]);
+  else if (byte < v->n)
+    g_string_append(text, v->pieces[byte]);
 }
 
 int
