@@ -78,10 +78,7 @@ if "$octet" --version | grep -q 'SimGrid: [0-9]'; then
     timeout 60 "$octet" $line --backend simgrid --node h200-hgx8 --uds "$work/socket" \
       >"$work/served" 2>&1 &
     server=$!
-    for _ in $(seq 300); do
-      ! grep -q ' serving ' "$work/served" || break
-      sleep 0.1
-    done
+    until_true 'grep -q " serving " "$work/served" || ! kill -0 $server 2>/dev/null'
     curl -s --unix-socket "$work/socket" http://localhost/metrics >"$work/metrics"
     is "$(grep -c '^vllm:num_requests_running{' "$work/metrics")" "$engines" \
       "... and its line serves in $engines engines"

@@ -46,11 +46,7 @@ serve() {
     "$@" >"$work/out" 2>"$work/err" &
   pid=$!
   pids="$pids $pid"
-  tries=0
-  until grep -q serving "$work/out" || ! kill -0 $pid 2>/dev/null || [ $tries -ge 1200 ]; do
-    tries=$((tries + 1))
-    sleep 0.05
-  done
+  until_true 'grep -q serving "$work/out" || ! kill -0 $pid 2>/dev/null'
   url=$(sed -n 's/.* on \(http[^ ]*\) .*/\1/p' "$work/out")
 }
 ask() { # FIELDS: the token ids of a completion of two prompts, one of which repeats itself

@@ -35,11 +35,7 @@ begin() {
 # listen MODEL: waits for its server; $pid, and $url or nothing.
 listen() {
   eval "pid=\$pid_$(echo "$1" | tr '-' '_')"
-  tries=0
-  until grep -q serving "$work/$1.out" || ! kill -0 "$pid" 2>/dev/null || [ $tries -ge 1200 ]; do
-    tries=$((tries + 1))
-    sleep 0.05
-  done
+  until_true "grep -q serving '$work/$1.out' || ! kill -0 $pid 2>/dev/null"
   url=$(sed -n 's/.* on \(http[^ ]*\) .*/\1/p' "$work/$1.out")
 }
 
@@ -107,11 +103,7 @@ lose() {
     "$world: a worker that is killed costs no answer"
   has "$(curl -s -m 60 "$url/metrics" | grep '^octet:instance_lost_total')" ' 1' \
     "$world: its loss is counted"
-  tries=0
-  until grep -q 'open again' "$work/$one.err" || [ $tries -ge 100 ]; do
-    tries=$((tries + 1))
-    sleep 0.1
-  done
+  until_true 'grep -q "open again" "$work/$one.err"'
   has "$(cat "$work/$one.err")" "engine 0: lost what it computes with: worker died: Killed" \
     "$world: the log says what happened"
   has "$(cat "$work/$one.err")" "engine 0: open again" "$world: and that it goes on"

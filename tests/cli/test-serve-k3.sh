@@ -22,12 +22,7 @@ begin() {
     --num-gpu-blocks-override 128 >"$work/$name.out" 2>"$work/$name.err" &
   pid=$!
   pids="$pids $pid"
-  tries=0
-  until grep -qs serving "$work/$name.out" || ! kill -0 "$pid" 2>/dev/null ||
-    [ $tries = 1200 ]; do
-    tries=$((tries + 1))
-    sleep 0.05
-  done
+  until_true 'grep -qs serving "$work/$name.out" || ! kill -0 $pid 2>/dev/null'
   url=$(sed -n 's/.* on \(http[^ ]*\) .*/\1/p' "$work/$name.out")
 }
 

@@ -33,11 +33,7 @@ counts() {
     --no-enable-prefix-caching --record-routing "$work/counts" >"$work/out" 2>"$work/err" &
   pid=$!
   pids="$pids $pid"
-  tries=0
-  until grep -q serving "$work/out" || ! kill -0 $pid 2>/dev/null || [ $tries -ge 1200 ]; do
-    tries=$((tries + 1))
-    sleep 0.05
-  done
+  until_true 'grep -q serving "$work/out" || ! kill -0 $pid 2>/dev/null'
   url=$(sed -n 's/.* on \(http[^ ]*\) .*/\1/p' "$work/out")
   for first in 5 6 7; do
     curl -s -m 60 -o /dev/null "$url/v1/completions" -H 'Content-Type: application/json' -d \

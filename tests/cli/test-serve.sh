@@ -84,15 +84,6 @@ if ! command -v curl >/dev/null; then
 fi
 
 # --- helpers that serve
-# Waits until the condition holds; a minute, which only a failure takes.
-until_true() {
-  tries=0
-  until eval "$1" || [ $tries -ge 1200 ]; do
-    tries=$((tries + 1))
-    sleep 0.05
-  done
-  eval "$1"
-}
 # Starts a server; its address is in $url.
 serve() {
   : >"$work/out"
