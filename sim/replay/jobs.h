@@ -33,8 +33,8 @@ gboolean oct_jobs_run_at_once(guint parallel, guint n, oct_job_fn fn, void *user
                               void (*done)(void *user, guint n_done), json_t **results,
                               GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* The same for jobs of which some wait for others: `pick` chooses among 0 … n - 1 with what has
- * ended, and all is done when it has none and none runs. `done` is told which has ended, and may
- * look at its result. Results of jobs that were never picked are NULL. */
+ * ended, and all is done when it has none and none runs. `done` (not NULL) is told which has ended,
+ * and may look at its result. Results of jobs that were never picked are NULL. */
 gboolean oct_jobs_run_picked(guint parallel, guint n, oct_job_pick_fn pick, oct_job_fn fn,
                              void *user, void (*done)(void *user, guint job), json_t **results,
                              GError **error) G_GNUC_WARN_UNUSED_RESULT;
