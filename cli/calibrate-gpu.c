@@ -107,6 +107,9 @@ put_copies(gpu *g) {
   oct_calibration_set(g->out, "pcie", "d2h_bytes_per_s", "pinned, 256 MiB", c.d2h_rate);
   oct_calibration_set(g->out, "pcie", "duplex_bytes_per_s", "both at once", c.duplex_rate);
   oct_calibration_set(g->out, "pcie", "pageable_bytes_per_s", "to the device", c.pageable_rate);
+  oct_calibration_set(g->out, "pcie", "kernel_read",
+                      "of h2d_bytes_per_s: experts of 16 MiB, by the kernel that fetches them",
+                      MIN(1, c.kernel_read_rate / c.h2d_rate));
   oct_calibration_set(g->out, "pcie", "copy_latency_s", "4 KiB to the device, waited for",
                       c.h2d_s[0] - c.bytes[0] / c.h2d_rate);
   oct_calibration_set(g->out, "efficiency", "hbm_copy", "of the peak, read and written",

@@ -122,7 +122,6 @@ static const field fields[] = {
     REAL("efficiency", "fp8_block_gemm", efficiency.gemm[OCT_MATH_FP8_BLOCK], PART0),
     REAL("efficiency", "fp4_gemm", efficiency.gemm[OCT_MATH_FP4], PART0),
     REAL("efficiency", "kernel_floor_s", efficiency.kernel_floor_s, TIME),
-
     FIT("own_kernels", "kda", own_kernels.kda, oct_own_kda, NEED_GROUP),
     FIT("own_kernels", "mla", own_kernels.mla, oct_own_mla, NEED_GROUP),
     FIT("own_kernels", "mxfp4_experts", own_kernels.mxfp4_experts, oct_own_experts, NEED_GROUP),
@@ -216,6 +215,7 @@ static const field fields[] = {
     REAL("pcie", "d2h_bytes_per_s", pcie.d2h_bytes_per_s, RATE),
     REAL("pcie", "duplex_bytes_per_s", pcie.duplex_bytes_per_s, RATE),
     REAL("pcie", "pageable_bytes_per_s", pcie.pageable_bytes_per_s, RATE),
+    WHEN("pcie", "kernel_read", pcie.kernel_read, NEED_NEVER, PART),
     REAL("pcie", "copy_latency_s", pcie.copy_latency_s, TIME),
     REAL("pcie", "switch_uplink_bytes_per_s", pcie.switch_uplink_bytes_per_s, RATE),
     REAL("pcie", "host_link_aggregate_bytes_per_s", pcie.host_link_aggregate_bytes_per_s, RATE),

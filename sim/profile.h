@@ -175,6 +175,8 @@ typedef struct oct_profile_pcie {
   double h2d_bytes_per_s, d2h_bytes_per_s; /* one direction alone, per GPU */
   double duplex_bytes_per_s;               /* limits both directions together, per GPU */
   double pageable_bytes_per_s;
+  /* What kernels reach that read host memory in place, of h2d_bytes_per_s; 0: as copies do. */
+  double kernel_read;
   double copy_latency_s;
   double switch_uplink_bytes_per_s;       /* per direction, shared by the GPUs of a switch */
   double host_link_aggregate_bytes_per_s; /* all GPUs together, per direction */

@@ -19,7 +19,8 @@ typedef struct logged_step {
 
 typedef struct logged_instance {
   guint32 id;
-  oct_instance_config config; /* its pointers are not kept */
+  oct_instance_config config;                  /* its pointers are not kept */
+  guint32 stage_ends[OCT_PARALLEL_STAGES_MAX]; /* the layer behind each stage's last one */
   char *label;
   GQueue steps;      /* logged_step, unfinished, in order */
   GArray *positions; /* guint32 by slot: where its next token goes */
@@ -111,6 +112,11 @@ oct_step_log_opened(oct_step_log *log, guint32 instance, const oct_instance_conf
   logged_instance *in = g_new0(logged_instance, 1);
   in->id = instance;
   in->config = *config;
+  for (guint32 s = 0; s < config->parallel.pipeline; s++) {
+    guint32 first, count;
+    oct_parallel_stage(config->spec, &config->parallel, s, &first, &count);
+    in->stage_ends[s] = first + count;
+  }
   in->label = g_strdup(config->label != NULL ? config->label : "");
   in->positions = g_array_new(FALSE, TRUE, sizeof(guint32));
   g_array_set_size(in->positions, config->max_slots);
@@ -202,6 +208,26 @@ put_slices(oct_step_log *log, const logged_step *s, guint32 domain, slice_kind k
     put(log, "]");
 }
 
+/* The stage of a layer of the model. */
+static guint32
+stage_of(const logged_instance *in, guint32 layer) {
+  guint32 s = 0;
+  while (s + 1 < in->config.parallel.pipeline && layer >= in->stage_ends[s])
+    s++;
+  return s;
+}
+
+static void
+put_missed(oct_step_log *log, const logged_instance *in, const oct_step_result *result) {
+  guint32 missed[OCT_PARALLEL_STAGES_MAX] = {0};
+  const oct_expert_use *uses = oct_result_experts(result);
+  for (guint32 i = 0; i < result->n_experts; i++)
+    missed[stage_of(in, uses[i].layer)] += uses[i].missed;
+  for (guint32 s = 0; s < in->config.parallel.pipeline; s++)
+    put(log, "%s%u", s == 0 ? ",\"missed\":[" : ",", missed[s]);
+  put(log, "]");
+}
+
 static void
 put_step(oct_step_log *log, const logged_instance *in, const logged_step *s,
          const oct_step_result *result) {
@@ -223,7 +249,10 @@ put_step(oct_step_log *log, const logged_instance *in, const logged_step *s,
       put_slices(log, s, d, (slice_kind)kind);
     put(log, "}");
   }
-  put(log, "]}\n");
+  put(log, "]");
+  if (in->config.memory.n_expert_slots > 0)
+    put_missed(log, in, result);
+  put(log, "}\n");
 }
 
 /* Positions that the record left to the device, and where each slot's next token goes. */

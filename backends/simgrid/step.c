@@ -291,22 +291,11 @@ sim_mask(oct_world *world, guint32 instance, guint64 number, guint32 slice, cons
 static void
 set_misses(sim_step *step) {
   const sim_instance *instance = step->instance;
-  const oct_parallel *p = &instance->config.parallel;
-  const oct_model_spec *spec = instance->config.spec;
   memset(step->shape.expert_miss_bytes, 0, sizeof step->shape.expert_miss_bytes);
-  for (guint32 s = 0; s < instance->n_stages; s++) {
-    guint32 first, count, missed = step->content->missed[s];
-    double bytes = 0;
-    if (missed == 0)
-      continue;
-    oct_parallel_stage(spec, p, s, &first, &count);
-    for (guint32 l = first; l < first + count && bytes <= 0; l++)
-      bytes = (double)oct_model_expert(spec, l).bytes;
-    guint32 ranks = p->expert_parallel ? p->tensor * p->data : p->tensor;
-    step->shape.expert_miss_bytes[s] = p->expert_parallel
-                                           ? (double)((missed + ranks - 1) / ranks) * bytes
-                                           : (double)missed * bytes / ranks;
-  }
+  for (guint32 s = 0; s < instance->n_stages; s++)
+    if (step->content->missed[s] > 0)
+      step->shape.expert_miss_bytes[s] =
+          oct_cost_miss_bytes(instance->cost, s, step->content->missed[s]);
 }
 
 /* OCT_EXPERT_MISS_LOAD: every layer that misses waits for a copy to begin. */

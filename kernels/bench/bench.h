@@ -135,6 +135,7 @@ void bench_small(bench *b);
 void bench_hybrid(bench *b);
 void bench_step(bench *b);
 void bench_collectives(bench *b);
+void bench_host_copies(bench *b); /* in machine.c */
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,6 @@
 /* The machine round the kernels: copies over PCIe and between GPUs, launches, waiting. */
 #include "kernels/bench/machine.h"
+#include "kernels/cuda/fetch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -83,6 +84,32 @@ duplex_rate(char *device, char *host, size_t bytes) {
   return 2 * (double)bytes / median(times, 5);
 }
 
+/* Pinned memory as experts of 16 MiB, all of which a kernel brings to the device. */
+static double
+kernel_read_rate(const bench *b, char *device, const char *host, size_t bytes) {
+  enum { EXPERTS = 16, RUNS = 5 };
+  uint32_t starts[EXPERTS + 1], map[EXPERTS];
+  for (uint32_t i = 0; i <= EXPERTS; i++)
+    starts[i] = i;
+  memset(map, 0xff, sizeof map);
+  const oct_cuda_fetch call = {
+      .n_local = EXPERTS,
+      .starts = bench_copy(starts, sizeof starts),
+      .map = bench_copy(map, sizeof map),
+      .where = bench_room(sizeof map),
+      .n_runs = 1,
+      .runs = {{.host = host, .device = device, .bytes = bytes / EXPERTS}}};
+  double times[RUNS];
+  for (int i = -1; i < RUNS; i++) {
+    double began = now_s();
+    bench_check(oct_cuda_fetch_experts(&b->queue, &call), "experts");
+    bench_check((int)cudaStreamSynchronize(b->queue.stream), "experts");
+    if (i >= 0)
+      times[i] = now_s() - began;
+  }
+  return (double)bytes / median(times, RUNS);
+}
+
 void
 bench_copies_run(const bench *b, bench_copies *out) {
   const size_t large = (size_t)256 << 20;
@@ -105,9 +132,37 @@ bench_copies_run(const bench *b, bench_copies *out) {
   out->duplex_rate = duplex_rate(device, host, large);
   out->device_copy_rate =
       2 * (double)large / time_copy(b->queue.stream, device, device + large, large);
+  out->kernel_read_rate = kernel_read_rate(b, device, host, large);
   free(pageable);
   cudaFreeHost(host);
   bench_free_all();
+}
+
+static void
+tell_copy(const bench *b, const char *what, double bytes, double seconds) {
+  printf("%-56s %9.2f us  %6.0f GB/s\n", what, seconds * 1e6, bytes / seconds * 1e-9);
+  if (b->csv != NULL)
+    fprintf(b->csv, "\"%s\",%.3f,%.0f,0,0,link\n", what, seconds * 1e6, bytes);
+}
+
+void
+bench_host_copies(bench *b) {
+  const double large = (double)(256 << 20);
+  bench_copies c;
+  char name[64];
+  bench_copies_run(b, &c);
+  for (unsigned i = 0; i < BENCH_COPY_SIZES; i++) {
+    snprintf(name, sizeof name, "copy to the device, %.0f bytes", c.bytes[i]);
+    tell_copy(b, name, c.bytes[i], c.h2d_s[i]);
+    snprintf(name, sizeof name, "copy to the host, %.0f bytes", c.bytes[i]);
+    tell_copy(b, name, c.bytes[i], c.d2h_s[i]);
+  }
+  tell_copy(b, "copy to the device, 256 MiB", large, large / c.h2d_rate);
+  tell_copy(b, "copy to the host, 256 MiB", large, large / c.d2h_rate);
+  tell_copy(b, "copies both ways, 256 MiB each", 2 * large, 2 * large / c.duplex_rate);
+  tell_copy(b, "pageable memory to the device, 256 MiB", large, large / c.pageable_rate);
+  tell_copy(b, "16 experts of 16 MiB read by the kernel that fetches them", large,
+            large / c.kernel_read_rate);
 }
 
 bool

@@ -24,6 +24,7 @@ typedef struct bench_copies {
   double bytes[BENCH_COPY_SIZES], h2d_s[BENCH_COPY_SIZES], d2h_s[BENCH_COPY_SIZES]; /* pinned */
   double h2d_rate, d2h_rate, duplex_rate, pageable_rate; /* bytes/s of large copies */
   double device_copy_rate;                               /* read and written */
+  double kernel_read_rate; /* bytes/s of a kernel that reads experts of 16 MiB in pinned memory */
 } bench_copies;
 void bench_copies_run(const bench *b, bench_copies *out);
 

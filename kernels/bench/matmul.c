@@ -278,7 +278,7 @@ bench_matmul(bench *b) {
     }
   bench_product(b, "gate+up", 4096, 28672, 4096, OCT_CUDA_MATRIX_BF16, OCT_CUDA_PATH_BLAS);
   bench_product(b, "gate+up", 4096, 28672, 4096, OCT_CUDA_MATRIX_BF16, OCT_CUDA_PATH_TILE);
-  static const uint32_t tokens[] = {1, 16, 64, 256, 2048};
+  static const uint32_t tokens[] = {1, 16, 64, 256, 512, 1024, 2048};
   static const oct_cuda_path paths[] = {OCT_CUDA_PATH_SKINNY, OCT_CUDA_PATH_STREAM,
                                         OCT_CUDA_PATH_WIDE};
   for (unsigned i = 0; i < sizeof tokens / sizeof *tokens; i++)
@@ -330,7 +330,7 @@ bench_codes(bench *b) {
       {896, 16, 768, 3584, OCT_CUDA_MATRIX_MXFP4},    {896, 16, 3584, 384, OCT_CUDA_MATRIX_MXFP4},
       {32, 4, 5760, 2880, OCT_CUDA_MATRIX_MXFP4},     {128, 8, 1536, 2048, OCT_CUDA_MATRIX_INT4},
       {128, 8, 1536, 2048, OCT_CUDA_MATRIX_FP8_BLOCK}};
-  static const uint32_t tokens[] = {1, 16, 64, 256, 2048};
+  static const uint32_t tokens[] = {1, 16, 64, 256, 512, 1024, 2048};
   for (unsigned e = 0; e < sizeof experts_of / sizeof *experts_of; e++)
     for (unsigned i = 0; i < sizeof tokens / sizeof *tokens; i++) {
       static const oct_cuda_path paths[] = {OCT_CUDA_PATH_CODES, OCT_CUDA_PATH_SKINNY,

@@ -1,4 +1,5 @@
-/* bench-cuda [--csv FILE] [--family attention|delta|matmul|codes|small|hybrid|step|collectives]
+/* bench-cuda [--csv FILE] [--family
+ * attention|delta|matmul|codes|small|hybrid|step|copies|collectives]
  * [--only TEXT]: the kernels' times on this machine's first GPU, and of sums over all of them. */
 #include "kernels/bench/bench.h"
 
@@ -15,6 +16,7 @@ static const struct {
                 {"small", bench_small},
                 {"hybrid", bench_hybrid},
                 {"step", bench_step},
+                {"copies", bench_host_copies},
                 {"collectives", bench_collectives}};
 
 static const char *

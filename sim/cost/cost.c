@@ -420,12 +420,25 @@ walk_rest(oct_sink *sink, guint32 s, const step_totals *t) {
     add_component(sink, OCT_COMPONENT_HEAD, (double)t->rows, 1);
 }
 
+double
+oct_cost_miss_bytes(const oct_cost *cost, guint32 stage, guint32 missed) {
+  const oct_parallel *p = &cost->parallel;
+  const oct_stage_plan *plan = &cost->stages[stage];
+  const guint32 ranks = p->expert_parallel ? p->tensor * p->data : p->tensor;
+  double bytes = 0;
+  for (guint32 l = plan->first; l < plan->first + plan->count && bytes <= 0; l++)
+    bytes = (double)oct_model_expert(cost->spec, l).bytes;
+  return p->expert_parallel ? (double)((missed + ranks - 1) / ranks) * bytes
+                            : (double)missed * bytes / ranks;
+}
+
 static void
 walk_misses(oct_sink *sink, double bytes) {
   const oct_profile_pcie *pcie = &sink->cost->profile->pcie;
   if (!(bytes > 0))
     return;
-  oct_price copy = {.seconds = pcie->copy_latency_s + bytes / pcie->h2d_bytes_per_s,
+  const double share = pcie->kernel_read > 0 ? pcie->kernel_read : 1;
+  oct_price copy = {.seconds = pcie->copy_latency_s + bytes / (share * pcie->h2d_bytes_per_s),
                     .host_bytes = bytes,
                     .part = OCT_PART_COPY};
   sink->count = 1;

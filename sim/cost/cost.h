@@ -247,6 +247,10 @@ oct_cost_rank(const oct_parallel *p, guint32 stage, guint32 domain, guint32 tens
  * heat the price is of a cold chip. */
 void oct_cost_step(const oct_cost *cost, const oct_step_shape *shape, oct_step_price *out);
 
+/* What the heaviest rank of `stage` reads from the host when so many of the experts that a step
+ * uses there are not on the device: for expert_miss_bytes. */
+double oct_cost_miss_bytes(const oct_cost *cost, guint32 stage, guint32 missed);
+
 /* The one rounding from seconds to engine time that every part of the simulation uses: to nearest.
  */
 static inline gint64

@@ -39,7 +39,7 @@ typedef struct logged_instance {
   gint64 id;
   oct_profile profile; /* shallow, with the graphs that the log tells */
   oct_cost *cost;
-  guint32 seen;
+  guint32 n_stages, seen;
   gint64 last_end_ns;
   oct_heat heat[OCT_COST_STAGES_MAX]; /* by the real times */
 } logged_instance;
@@ -128,7 +128,8 @@ take_opened(reading *r, const json_t *line, GError **error) {
   options.kv_dtype =
       g_strcmp0(kv, oct_dtype_name(OCT_DTYPE_FP8)) == 0 ? OCT_DTYPE_FP8 : OCT_DTYPE_BF16;
   logged_instance *in = &r->instances[r->n_instances];
-  *in = (logged_instance){.id = id, .profile = *r->profile, .last_end_ns = -1};
+  *in = (logged_instance){
+      .id = id, .profile = *r->profile, .n_stages = parallel.pipeline, .last_end_ns = -1};
   in->profile.engine.graph_max_batch = (guint32)graphs;
   in->cost = oct_cost_new(r->spec, &parallel, NULL, &in->profile, &options, error);
   if (in->cost == NULL)
@@ -191,6 +192,24 @@ take_shape(const reading *r, const json_t *line, oct_step_shape *shape, step_kin
           : n_decodes == 0 ? KIND_PROMPT
                            : KIND_MIXED;
   return n_prompts + n_decodes + n_verified > 0 || bad_line(r, "a step without slices", error);
+}
+
+/* Experts that were brought from the host, by stage; a log of a model that was whole has none. */
+static gboolean
+take_misses(const reading *r, const json_t *line, const logged_instance *in, oct_step_shape *shape,
+            GError **error) {
+  const json_t *list = json_object_get(line, "missed");
+  guint32 missed;
+  if (list == NULL)
+    return TRUE;
+  if (!json_is_array(list) || json_array_size(list) != in->n_stages)
+    return bad_line(r, "\"missed\" is not a list of as many numbers as stages", error);
+  for (guint32 s = 0; s < json_array_size(list); s++) {
+    if (!integer_of(json_array_get(list, s), G_MAXINT32, &missed))
+      return bad_line(r, "\"missed\" is not a list of whole numbers", error);
+    shape->expert_miss_bytes[s] = missed > 0 ? oct_cost_miss_bytes(in->cost, s, missed) : 0;
+  }
+  return TRUE;
 }
 
 /* Seconds of a step that really ran from start_ns to end_ns: stages one after the other, each of a
@@ -271,6 +290,8 @@ take_step(reading *r, const json_t *line, GError **error) {
   logged_instance *in = find_instance(r, id);
   if (in == NULL)
     return bad_line(r, "a step of an instance that was never opened", error);
+  if (!take_misses(r, line, in, &shape, error))
+    return FALSE;
   const double measured_s = (double)(end - start) * 1e-9;
   const double priced_s = price_s(in, &shape, start, end);
   gboolean counts = in->seen++ >= r->validation->skip && end > start;

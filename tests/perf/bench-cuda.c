@@ -12,7 +12,7 @@
  * bandwidth, flops / rate); both ceilings are the caller's, measured on the same card. With
  * --host-pages so many pages go to the host tier and back: alone, and while decodes run. CSV on
  * stdout. With --layers the halves of layers are timed too, by kind, on the device itself: between
- * stamps that take some 2 us each. */
+ * stamps that take some 2 us each; of steps of prompts as well, from 64 tokens to a whole chunk. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +27,9 @@
 #define CHUNK   8192
 #define STEPS   64
 #define WARM_UP 8
+/* Steps of prompts by layer, and the time before each. */
+#define PROMPT_STEPS 5
+#define REST_US      50000
 
 static char *backend = "cuda";
 static gint tensor = 1, pipeline = 1, decode_context = 1, context = 1024, n_slots = SLOTS, only,
@@ -297,7 +300,8 @@ used_us(const bench *b, const oct_step_result *result, guint32 layer) {
 }
 
 static void
-add_parts(bench *b, const oct_step_result *result, guint32 batch, part *attention, part *ffn) {
+add_parts(bench *b, const oct_step_result *result, guint32 tokens, guint32 sequences,
+          part *attention, part *ffn) {
   const oct_model_spec *spec = b->config.spec;
   const guint64 *at = b->stamps.at;
   for (guint32 l = 0; l < b->stamps.n_layers; l++) {
@@ -307,22 +311,27 @@ add_parts(bench *b, const oct_step_result *result, guint32 batch, part *attentio
          *f = &ffn[spec->ffn[spec->layers[l].ffn].kind];
     a->n++;
     a->us += (double)(at[2 * l + 1] - at[2 * l]) * 1e-3;
-    a->floor_us += weights_us(w.attention, batch) + cache_us(b, group_of(b, l), batch);
+    a->floor_us += weights_us(w.attention, tokens) + cache_us(b, group_of(b, l), sequences);
     f->n++;
     f->us += (double)(at[2 * l + 2] - at[2 * l + 1]) * 1e-3;
-    f->floor_us += weights_us(w.dense_ffn, batch) + weights_us(w.shared_experts, batch) +
-                   weights_us(w.router, batch) + weights_us(w.latent, batch) +
+    f->floor_us += weights_us(w.dense_ffn, tokens) + weights_us(w.shared_experts, tokens) +
+                   weights_us(w.router, tokens) + weights_us(w.latent, tokens) +
                    used_us(b, result, l);
   }
 }
 
+/* `step` says which steps: "batch 8,context 1024". */
 static void
-tell_parts(const part *parts, const char *const *names, guint n, guint32 batch) {
-  for (guint i = 0; i < n; i++)
-    if (parts[i].n > 0)
-      printf("layer,batch %u,context %d,%s,%.1f us,floor %.1f us,ratio %.3f\n", batch, context,
-             names[i], parts[i].us / parts[i].n, parts[i].floor_us / parts[i].n,
-             parts[i].us / parts[i].floor_us);
+tell_parts(const char *step, const part *attention, const part *ffn) {
+  const part *const kinds[] = {attention, ffn};
+  const char *const *const names[] = {attention_names, ffn_names};
+  const guint n[] = {OCT_ATTENTION_COUNT, OCT_FFN_COUNT};
+  for (guint k = 0; k < G_N_ELEMENTS(kinds); k++)
+    for (guint i = 0; i < n[k]; i++)
+      if (kinds[k][i].n > 0)
+        printf("layer,%s,%s,%.1f us,floor %.1f us,ratio %.3f\n", step, names[k][i],
+               kinds[k][i].us / kinds[k][i].n, kinds[k][i].floor_us / kinds[k][i].n,
+               kinds[k][i].us / kinds[k][i].floor_us);
 }
 
 /* Steps one at a time, so that their stamps stay. */
@@ -334,10 +343,50 @@ time_layers(bench *b, guint32 batch) {
     submit_decodes(b, batch);
     wait_for(b, OCT_EVENT_STEP_DONE, &event);
     if (i >= WARM_UP)
-      add_parts(b, event.result, batch, attention, ffn);
+      add_parts(b, event.result, batch, batch, attention, ffn);
   }
-  tell_parts(attention, attention_names, OCT_ATTENTION_COUNT, batch);
-  tell_parts(ffn, ffn_names, OCT_FFN_COUNT, batch);
+  g_autofree char *step = g_strdup_printf("batch %u,context %d", batch, context);
+  tell_parts(step, attention, ffn);
+}
+
+/* Experts that a step used, in the mean of its layers that have some. */
+static double
+used_experts(const bench *b, const oct_step_result *result) {
+  const oct_expert_use *uses = oct_result_experts(result);
+  guint32 layers = 0, used = 0;
+  for (guint32 l = 0; l < b->config.spec->n_layers; l++)
+    layers += b->config.spec->ffn[b->config.spec->layers[l].ffn].kind != OCT_FFN_DENSE;
+  for (guint32 i = 0; i < result->n_experts; i++)
+    used += uses[i].tokens > 0;
+  return (double)used / MAX(layers, 1);
+}
+
+/* Steps of n prompts of `each` tokens; the first two, which make graphs, warm up. The device rests
+ * before each: prompts behind one another are slower, as its clock goes down. */
+static void
+time_prompts(bench *b, guint32 n, guint32 each) {
+  part attention[OCT_ATTENTION_COUNT] = {{0}}, ffn[OCT_FFN_COUNT] = {{0}};
+  oct_time times[PROMPT_STEPS];
+  double experts = 0;
+  for (guint32 i = 0; i < 2 + PROMPT_STEPS; i++) {
+    oct_event event;
+    oct_step_begin(b->builder, ++b->number, 1);
+    for (guint32 slot = 0; slot < n; slot++)
+      add_prompt(b, slot, 0, each, each);
+    g_usleep(REST_US);
+    submit(b);
+    wait_for(b, OCT_EVENT_STEP_DONE, &event);
+    if (i < 2)
+      continue;
+    times[i - 2] = event.result->end_ns - event.result->start_ns;
+    experts = used_experts(b, event.result);
+    add_parts(b, event.result, n * each, n, attention, ffn);
+  }
+  qsort(times, PROMPT_STEPS, sizeof *times, compare_times);
+  printf("prompts,%u of %u,%.1f us,experts %.1f\n", n, each, (double)times[PROMPT_STEPS / 2] * 1e-3,
+         experts);
+  g_autofree char *step = g_strdup_printf("prompts %u of %u", n, each);
+  tell_parts(step, attention, ffn);
 }
 
 /* ---------------------------------------------------------------- the host tier */
@@ -451,6 +500,10 @@ run(oct_world *world, void *arg) {
   printf("open,%.2f s,graphs up to %u\n", (double)event.time_ns * 1e-9,
          event.capabilities->graph_max_batch);
   double page_bytes = (double)event.capabilities->page_bytes[0];
+  for (guint32 n = 64; by_layers && n <= (guint32)chunk; n *= 2) {
+    guint32 each = MIN(n, (guint32)context);
+    time_prompts(b, MIN(n / each, (guint32)n_slots), each);
+  }
   fill(b);
   for (gsize i = 0; i < G_N_ELEMENTS(batches) && batches[i] <= (guint32)n_slots; i++)
     if (only == 0 || batches[i] == (guint32)only) {

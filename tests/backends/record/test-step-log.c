@@ -130,6 +130,50 @@ leaves_out_failed_steps(void) {
   g_assert_cmpint(integer(lines->pdata[2], "step"), ==, 2);
 }
 
+/* Missed experts of the layers before `end` and from there on, of each step. */
+static guint32 missed[2][2], end_of_first;
+
+static void
+missing(rig *r) {
+  oct_event event;
+  for (guint32 i = 0; i < 2; i++) {
+    rig_begin(r);
+    if (i == 0) {
+      rig_sequence(r, 0, 7, 20, 0);
+      rig_prefill(r, 0, 0, 20, OCT_SAMPLE_LAST);
+    } else {
+      rig_decode(r, 0, 20);
+    }
+    rig_submit(r);
+    rig_until(r, OCT_EVENT_STEP_DONE, i + 1, &event);
+    const oct_expert_use *uses = oct_result_experts(event.result);
+    for (guint32 k = 0; k < event.result->n_experts; k++)
+      missed[i][uses[k].layer >= end_of_first] += uses[k].missed;
+  }
+}
+
+static void
+tells_missed_experts_by_stage(void) {
+  oct_parallel parallel = OCT_PARALLEL_DEFAULT;
+  guint32 first;
+  parallel.pipeline = 2;
+  oct_instance_config c = fixture_config(fixture_hybrid(), parallel);
+  c.memory.n_expert_slots = 2;
+  c.report_experts = TRUE;
+  oct_parallel_stage(c.spec, &parallel, 0, &first, &end_of_first);
+  rig_run(world(), &c, missing);
+  g_autoptr(GPtrArray) lines = read_lines();
+  g_assert_cmpuint(lines->len, ==, 4);
+  for (guint i = 0; i < 2; i++) {
+    const json_t *list = json_object_get(lines->pdata[2 + i], "missed");
+    g_assert_cmpuint(json_array_size(list), ==, 2);
+    for (guint s = 0; s < 2; s++) {
+      g_assert_cmpuint(missed[i][s], >, 0);
+      g_assert_cmpint(json_integer_value(json_array_get(list, s)), ==, missed[i][s]);
+    }
+  }
+}
+
 static void
 refuses_no_path(void) {
   g_autoptr(GError) error = NULL;
@@ -147,6 +191,7 @@ main(int argc, char **argv) {
   g_autofree char *folder = g_dir_make_tmp("octet-steps-XXXXXX", NULL);
   path = g_build_filename(folder, "steps", NULL);
   g_test_add_func("/record/steps/every-step-has-its-line-with-positions", logs_steps);
+  g_test_add_func("/record/steps/missed-experts-are-told-by-stage", tells_missed_experts_by_stage);
   g_test_add_func("/record/steps/failed-ones-are-left-out", leaves_out_failed_steps);
   g_test_add_func("/record/steps/a-path-that-cannot-be-is-refused", refuses_no_path);
   int failed = g_test_run();

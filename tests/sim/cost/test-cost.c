@@ -518,6 +518,17 @@ misses(void) {
                   with.stages[0].groups[OCT_PART_COPY].ns);
   g_assert_cmpint(ABS(with.stages[0].groups[OCT_PART_COPY].ns - 10003600), <=, 1);
   g_assert_cmpfloat(with.stages[0].groups[OCT_PART_COPY].host_bytes, ==, 577e6);
+  /* A kernel that reads host memory in place may be slower than copies. */
+  r.profile->pcie.kernel_read = 0.8;
+  oct_cost_step(r.cost, &shape, &with);
+  g_assert_cmpint(ABS(with.stages[0].groups[OCT_PART_COPY].ns - 12503600), <=, 1);
+  /* A rank's part of experts that are shared out by width; whole ones, of the rank with most. */
+  double bytes = (double)oct_model_expert(r.spec, 1).bytes;
+  g_assert_cmpfloat(oct_cost_miss_bytes(r.cost, 0, 16), ==, 2 * bytes);
+  g_assert_cmpfloat_with_epsilon(oct_cost_miss_bytes(r.cost, 0, 1), bytes / 8, 1e-6);
+  r.parallel.expert_parallel = TRUE;
+  rig_make(&r);
+  g_assert_cmpfloat(oct_cost_miss_bytes(r.cost, 0, 17), ==, 3 * bytes);
 }
 
 /* FP8 KV halves what attention reads; speculation that verifies 4 tokens costs less than 4 steps.

@@ -150,6 +150,24 @@ prices_with_the_routing_that_was_seen(void) {
   g_unlink(counts_path);
 }
 
+/* Experts that a step brought from the host belong to its price. */
+static void
+prices_missed_experts(void) {
+  g_auto(rig) r = {0};
+  rig_load(&r, "kimi-k3+2layers", "h200x1");
+  r.profile->engine.graph_max_batch = 256;
+  r.options.moe_kernel = OCT_MOE_KERNEL_OWN;
+  rig_make(&r);
+  g_autoptr(GString) log = g_string_new(HEAD OPENED);
+  oct_step_shape decode;
+  shape_decode(&decode, 1, 1000, 0);
+  decode.expert_miss_bytes[0] = 50 * (double)oct_model_expert(r.spec, 1).bytes;
+  for (guint i = 0; i < 4; i++)
+    add_step(log, &r, &decode, "\"decode\":[999]}],\"missed\":[50],\"x\":[{\"y\":1", 1, 1000, 0);
+  g_assert_true(g_file_set_contents(path, log->str, -1, NULL));
+  g_assert_cmpfloat_with_epsilon(decodes_off(OCT_MOE_KERNEL_OWN, NULL), 0, 0.01);
+}
+
 static void
 refuses_what_is_no_log(void) {
   static const struct {
@@ -170,6 +188,12 @@ refuses_what_is_no_log(void) {
       {HEAD OPENED "{\"step\":1,\"instance\":1,\"known_ns\":0,\"start_ns\":0,\"end_ns\":1,"
                    "\"gap_ns\":0,\"domains\":[{\"rows\":1}]}\n",
        "without slices"},
+      {HEAD OPENED "{\"step\":1,\"instance\":1,\"known_ns\":0,\"start_ns\":0,\"end_ns\":1,"
+                   "\"gap_ns\":0,\"domains\":[{\"rows\":1,\"decode\":[5]}],\"missed\":[1,2]}\n",
+       "as many numbers as stages"},
+      {HEAD OPENED "{\"step\":1,\"instance\":1,\"known_ns\":0,\"start_ns\":0,\"end_ns\":1,"
+                   "\"gap_ns\":0,\"domains\":[{\"rows\":1,\"decode\":[5]}],\"missed\":[-1]}\n",
+       "whole numbers"},
   };
   for (guint i = 0; i < G_N_ELEMENTS(cases); i++) {
     g_autoptr(GError) error = NULL;
@@ -190,6 +214,7 @@ main(int argc, char **argv) {
   g_test_add_func("/sim/validate/steps/a-known-error-is-found", finds_a_known_error);
   g_test_add_func("/sim/validate/steps/prices-are-of-the-routing-that-was-seen",
                   prices_with_the_routing_that_was_seen);
+  g_test_add_func("/sim/validate/steps/missed-experts-are-priced", prices_missed_experts);
   g_test_add_func("/sim/validate/steps/what-is-no-log-is-refused", refuses_what_is_no_log);
   int failed = g_test_run();
   g_unlink(path);
