@@ -497,13 +497,6 @@ fill_sampling(const oct_plan *plan, oct_generation_params *params) {
   params->constraint_text = s->constraint_text;
 }
 
-/* Mistral's and Kimi's markers are control tokens, which their parsers need to see, and take out.
- */
-static gboolean
-keeps_special(const oct_plan *plan) {
-  return !plan->sampling.skip_special_tokens || (plan->parsed && plan->family >= OCT_PARSE_MISTRAL);
-}
-
 static gboolean
 submit_one(oct_job *job, guint at, oct_api_fault *fault) {
   static const oct_generation_listener listener = {.delta = on_delta,
@@ -527,7 +520,9 @@ submit_one(oct_job *job, guint at, oct_api_fault *fault) {
     params.sampling.pooling =
         job->api->config.pooling == OCT_API_POOL_MEAN ? OCT_POOLING_MEAN : OCT_POOLING_LAST;
   params.plain = plan->plain;
-  params.keep_special = keeps_special(plan);
+  params.keep_special = !plan->sampling.skip_special_tokens;
+  if (plan->parsed) /* markers may be control tokens: the parser takes them out */
+    params.markers = oct_parse_markers(plan->family, &params.n_markers);
   params.sampling.salt = oct_api_salt(job->api, plan->sampling.cache_salt);
   params.timeout_ns = job->api->config.timeout_ns;
   params.request_id = oct_http_exchange_id(job->x);

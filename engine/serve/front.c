@@ -346,6 +346,8 @@ make(oct_service *s, const oct_generation_params *p, const oct_generation_listen
   g->stops = p->stops;
   g->include_stop = p->include_stop;
   g->keep_special = p->keep_special;
+  g->markers = p->markers;
+  g->n_markers = p->n_markers;
   g->text = s->config.tokenizer != NULL && !p->no_text;
   g->n_logprobs = p->n_logprobs;
   g->request_id = g_strdup(p->request_id);

@@ -68,6 +68,8 @@ struct oct_generation {
   GError *error;   /* why it ends; NULL: well */
   oct_stop_set *stops;
   gboolean include_stop, text, keep_special;
+  const char *const *markers; /* static */
+  guint n_markers;
   int n_logprobs;
   char *request_id;
   guint32 n_finished, max_out;

@@ -70,10 +70,12 @@ typedef struct oct_generation_params {
   gboolean seeded; /* `sampling.seed` counts, 0 included; else each generation has its own */
   int n_logprobs;  /* -1: none; 0: of the chosen tokens; k: and of the k likeliest others */
 
-  oct_stop_set *stops;   /* NULL: none */
-  gboolean include_stop; /* the stop string, or the stop token's text, is part of the text */
-  gboolean no_text;      /* ids only; always so without a tokenizer, which then has no stops */
-  gboolean keep_special; /* control tokens are part of the text: skip_special_tokens FALSE */
+  oct_stop_set *stops;        /* NULL: none */
+  gboolean include_stop;      /* the stop string, or the stop token's text, is part of the text */
+  gboolean no_text;           /* ids only; always so without a tokenizer, which then has no stops */
+  gboolean keep_special;      /* control tokens are part of the text: skip_special_tokens FALSE */
+  const char *const *markers; /* static: those that are even where others are not */
+  guint n_markers;
   oct_constraint constraint;
   const char *constraint_text;
   gint64 timeout_ns;      /* from submit(); 0: none */
@@ -112,10 +114,10 @@ typedef struct oct_generation_end {
   guint32 output_tokens; /* over all choices */
   guint32 preemptions;
   guint32 draft_tokens, accepted_tokens; /* speculative decoding: verified, and accepted */
-  gint64 received_ns;    /* submit() */
-  gint64 queued_ns;      /* handed to an engine: encoded, constraint compiled */
-  gint64 admitted_ns;    /* prefill begins */
-  gint64 first_token_ns; /* decoding begins */
+  gint64 received_ns;                    /* submit() */
+  gint64 queued_ns;                      /* handed to an engine: encoded, constraint compiled */
+  gint64 admitted_ns;                    /* prefill begins */
+  gint64 first_token_ns;                 /* decoding begins */
   gint64 last_token_ns;
   gint64 ended_ns;
 } oct_generation_end;

@@ -24,6 +24,7 @@ oct_text_open(oct_generation *g) {
     if (!g->text)
       continue;
     choice->detokenizer = oct_detokenizer_new(s->config.tokenizer, !g->keep_special, FALSE);
+    oct_detokenizer_keep(choice->detokenizer, g->markers, g->n_markers);
     oct_detokenizer_after(choice->detokenizer, (const guint32 *)(const void *)g->prompt->data,
                           g->prompt->len);
   }

@@ -1,5 +1,7 @@
 #include "engine/text/detokenizer.h"
 
+#include <string.h>
+
 #include "engine/text/utf8.h"
 
 struct oct_detokenizer {
@@ -8,6 +10,8 @@ struct oct_detokenizer {
   gboolean skip_control;
   gboolean strip;       /* the next text loses a leading space */
   gboolean from_prompt; /* what waits in `state` is the prompt's alone */
+  const char *const *kept;
+  guint n_kept;
 };
 
 oct_detokenizer *
@@ -22,6 +26,23 @@ oct_detokenizer_new(const oct_tokenizer *tokenizer, gboolean skip_control, gbool
 void
 oct_detokenizer_free(oct_detokenizer *d) {
   g_free(d);
+}
+
+void
+oct_detokenizer_keep(oct_detokenizer *d, const char *const *texts, guint n) {
+  d->kept = texts;
+  d->n_kept = n;
+}
+
+static gboolean
+is_skipped(const oct_detokenizer *d, guint32 id) {
+  if (!d->skip_control || !oct_tokenizer_is_control(d->tokenizer, id))
+    return FALSE;
+  oct_text text = oct_tokenizer_bytes(d->tokenizer, id);
+  for (guint i = 0; i < d->n_kept; i++)
+    if (strlen(d->kept[i]) == text.size && memcmp(d->kept[i], text.bytes, text.size) == 0)
+      return FALSE;
+  return TRUE;
 }
 
 void
@@ -43,7 +64,7 @@ oct_detokenizer_after(oct_detokenizer *d, const guint32 *prompt, gsize n) {
 
 void
 oct_detokenizer_push(oct_detokenizer *d, guint32 id, GString *out) {
-  if (d->skip_control && oct_tokenizer_is_control(d->tokenizer, id))
+  if (is_skipped(d, id))
     return;
   oct_text text = oct_tokenizer_bytes(d->tokenizer, id);
   if (text.size == 0)

@@ -20,6 +20,10 @@ oct_detokenizer *oct_detokenizer_new(const oct_tokenizer *tokenizer, gboolean sk
 void oct_detokenizer_free(oct_detokenizer *detokenizer); /* accepts NULL */
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(oct_detokenizer, oct_detokenizer_free)
 
+/* Of control tokens that are skipped those whose text is one of `texts` give it all the same: what
+ * a parser looks for. Borrowed, and outlives the detokenizer. */
+void oct_detokenizer_keep(oct_detokenizer *detokenizer, const char *const *texts, guint n);
+
 /* Says what stands before the first token. A prompt may end within a character; when the first
  * tokens complete it, the whole character comes out, and when they do not, nothing of the prompt
  * does. */

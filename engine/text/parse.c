@@ -7,11 +7,24 @@
 #include "engine/base/assert.h"
 
 static const oct_parse_ops *
-ops_of(const oct_parser *p) {
+ops_of_family(oct_parse_family family) {
   static const oct_parse_ops *const ops[OCT_PARSE_FAMILY_COUNT] = {
       &oct_parse_plain,   &oct_parse_hermes,  NULL,
       &oct_parse_mistral, &oct_parse_kimi_k2, &oct_parse_kimi_k3};
-  return ops[p->options.family];
+  return ops[family];
+}
+
+static const oct_parse_ops *
+ops_of(const oct_parser *p) {
+  return ops_of_family(p->options.family);
+}
+
+const char *const *
+oct_parse_markers(oct_parse_family family, guint *n) {
+  oct_assert(family < OCT_PARSE_FAMILY_COUNT);
+  const oct_parse_ops *ops = ops_of_family(family);
+  *n = ops != NULL ? ops->n_markers : 0;
+  return ops != NULL ? ops->markers : NULL;
 }
 
 oct_parser *

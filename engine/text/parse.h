@@ -1,7 +1,7 @@
 /* What a model wrote, taken apart as it comes: answer, reasoning, tool calls.
  *
- * The parser reads the text of the detokenizer (with control tokens in it for Mistral and the Kimi
- * families, whose markers are control tokens) in any pieces, and reports events. All the events of
+ * The parser reads the text of the detokenizer (of control tokens with those alone that are markers
+ * of the family: oct_parse_markers()) in any pieces, and reports events. All the events of
  * a kind and tool call together are the same however the text was cut. Markers of the family are
  * never part of an event, however a stream is broken off or disordered: what is not understood is
  * answer text without them. (Ordinary text in front of and behind one that is taken out may spell
@@ -67,6 +67,10 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(oct_parser, oct_parser_free)
 void oct_parser_push(oct_parser *parser, const char *text, gsize size);
 /* The text has ended: reports what was held back, and ends an open call. */
 void oct_parser_finish(oct_parser *parser);
+
+/* The family's markers, static: what the detokenizer keeps of control tokens
+ * (oct_detokenizer_keep()). */
+const char *const *oct_parse_markers(oct_parse_family family, guint *n);
 
 /* Calls that were reported. */
 guint oct_parser_n_calls(const oct_parser *parser);

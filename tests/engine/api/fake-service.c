@@ -95,6 +95,7 @@ begin_choice(oct_generation *g, choice *c) {
     c->length = TRUE;
   }
   c->detokenizer = oct_detokenizer_new(s->tokenizer, !g->params.keep_special, FALSE);
+  oct_detokenizer_keep(c->detokenizer, g->params.markers, g->params.n_markers);
 }
 
 oct_generation *

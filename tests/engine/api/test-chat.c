@@ -14,6 +14,7 @@
 #define O(element) "<|open|>" element "<|sep|>"
 #define C(element) "<|close|>" element "<|sep|>"
 #define K3_ANSWER  "So." C("think") O("response") "Yes." C("response") C("message") "<|end_of_msg|>"
+#define K3_STRAY   "<|reserved_token_867|>"
 #define K3_CALL                                                                                    \
   "So." C("think") O("tools") O("call tool=\"add\" index=\"1\"")                                   \
       O("argument key=\"x\" type=\"number\"") "3" C("argument") C("call") C("tools")
@@ -137,10 +138,21 @@ test_kimi(void) {
                   "{\"x\": 3}");
   g_assert_cmpstr(rig_text(a, "choices.0.finish_reason"), ==, "tool_calls");
   json_decref(a);
-  g_assert_true(r->service->params.keep_special);
+  g_assert_cmpuint(r->service->params.n_markers, >, 0);
+  g_assert_false(r->service->params.keep_special);
   json_decref(
       rig_json(r, 200, CHAT, "{" HI ",'tool_choice':'required','tools':[" TOOL("add") "]}"));
-  g_assert_false(r->service->params.keep_special);
+  g_assert_cmpuint(r->service->params.n_markers, ==, 0);
+  /* Control tokens that are no markers are nobody's text, unless they are asked for. */
+  fake_service_answer(r->service, "So" K3_STRAY "." C("think") O("response") "Y" K3_STRAY "es.");
+  a = rig_json(r, 200, CHAT, "{" HI "}");
+  g_assert_cmpstr(rig_text(a, "choices.0.message.content"), ==, "Yes.");
+  g_assert_cmpstr(rig_text(a, "choices.0.message.reasoning_content"), ==, "So.");
+  json_decref(a);
+  fake_service_answer(r->service, C("think") O("response") "Y" K3_STRAY "es.");
+  a = rig_json(r, 200, CHAT, "{" HI ",'skip_special_tokens':false}");
+  g_assert_cmpstr(rig_text(a, "choices.0.message.content"), ==, "Y" K3_STRAY "es.");
+  json_decref(a);
 }
 
 /* --- tools -------------------------------------------------------------------------------------

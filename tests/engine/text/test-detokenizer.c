@@ -151,6 +151,23 @@ the_leading_space_goes_only_at_the_beginning(void) {
   g_assert_cmpstr(later->str, ==, " the dog");
 }
 
+/* Of control tokens that are skipped, those that a parser looks for are text. */
+static void
+keeps_what_is_looked_for(void) {
+  g_autoptr(oct_tokenizer) tokenizer = bytes_tokenizer();
+  static const char *const end[] = {"<|begin|>", "<|end|>"};
+  const guint32 ids[] = {'a', 256, 'b'};
+  for (guint n = 0; n <= 2; n++) {
+    g_autoptr(oct_detokenizer) d = oct_detokenizer_new(tokenizer, TRUE, TRUE);
+    g_autoptr(GString) out = g_string_new(NULL);
+    oct_detokenizer_keep(d, end, n);
+    for (guint i = 0; i < G_N_ELEMENTS(ids); i++)
+      oct_detokenizer_push(d, ids[i], out);
+    oct_detokenizer_finish(d, out);
+    g_assert_cmpstr(out->str, ==, n == 2 ? "a<|end|>b" : "ab");
+  }
+}
+
 int
 main(int argc, char **argv) {
   static const char *const names[] = {"gpt2", "llama3", "kimi", "gguf-llama", "llama2"};
@@ -167,5 +184,7 @@ main(int argc, char **argv) {
                   control_tokens_are_left_out_on_request);
   g_test_add_func("/text/detokenizer/the-leading-space-goes-only-at-the-beginning",
                   the_leading_space_goes_only_at_the_beginning);
+  g_test_add_func("/text/detokenizer/control-tokens-that-are-looked-for-are-kept",
+                  keeps_what_is_looked_for);
   return g_test_run();
 }
