@@ -100,9 +100,24 @@ put_card(gpu *g, guint gpus) {
 }
 
 static void
+put_copy_times(gpu *g, const bench_copies *c) {
+  double to_us[BENCH_COPY_SIZES], from_us[BENCH_COPY_SIZES];
+  for (int i = 0; i < BENCH_COPY_SIZES; i++) {
+    to_us[i] = c->h2d_s[i] * 1e6;
+    from_us[i] = c->d2h_s[i] * 1e6;
+  }
+  oct_calibration_set_list(g->out, "copies", "bytes", NULL, c->bytes, BENCH_COPY_SIZES);
+  oct_calibration_set_list(g->out, "copies", "to_device_us", "pinned, waited for", to_us,
+                           BENCH_COPY_SIZES);
+  oct_calibration_set_list(g->out, "copies", "from_device_us", "pinned, waited for", from_us,
+                           BENCH_COPY_SIZES);
+}
+
+static void
 put_copies(gpu *g) {
   bench_copies c;
   bench_copies_run(&g->b, &c);
+  put_copy_times(g, &c);
   oct_calibration_set(g->out, "pcie", "h2d_bytes_per_s", "pinned, 256 MiB", c.h2d_rate);
   oct_calibration_set(g->out, "pcie", "d2h_bytes_per_s", "pinned, 256 MiB", c.d2h_rate);
   oct_calibration_set(g->out, "pcie", "duplex_bytes_per_s", "both at once", c.duplex_rate);

@@ -10,6 +10,7 @@
 #include "cli/cli.h"
 #include "cli/report-file.h"
 #include "engine/base/assert.h"
+#include "engine/sched/engine.h"
 #include "sim/calibrate/host.h"
 #include "sim/calibrate/steps.h"
 
@@ -261,6 +262,10 @@ put_engine(work *w, guint32 graph_max_batch, guint32 most, const oct_host_times 
                       "scheduling, submitting and committing a step", host->step_s * 1e6);
   oct_calibration_set(w->calibration, group, "step_host_per_seq_us", "and for each sequence",
                       host->sequence_s * 1e6);
+  oct_engine_config config;
+  oct_engine_config_default(&config);
+  oct_calibration_set(w->calibration, group, "submit_lead_us", "as the server does",
+                      (double)config.submit_lead_ns * 1e-3);
 }
 
 static gboolean

@@ -224,7 +224,9 @@ static const field fields[] = {
     WHEN("pcie", "cross_socket_bytes_per_s", pcie.cross_socket_bytes_per_s, NEED_PAIRS, RATE),
     WHEN("pcie", "cross_pair_latency_s", pcie.cross_pair_latency_s, NEED_PAIRS, TIME),
     WHEN("pcie", "cross_socket_latency_s", pcie.cross_socket_latency_s, NEED_PAIRS, TIME),
-
+    GRID("copies", "bytes"),
+    CURVE("copies", "to_device_us", copy_to_device, NEED_GROUP, 0, "bytes"),
+    CURVE("copies", "from_device_us", copy_from_device, NEED_GROUP, 0, "bytes"),
     U32("host", "sockets", host.sockets, 1, 16),
     TEXT("host", "cpu", host.cpu),
     U32("host", "cores_per_socket", host.cores_per_socket, 1, 4096),
@@ -352,11 +354,10 @@ read_field(oct_profile *profile, const oct_profile_chain *chain, const field *f,
     if (f->need == NEED_TABLES || f->need == NEED_LAWS || f->need == NEED_FP4 ||
         oct_profile_chain_find(chain, f->group, f->key) == NULL)
       return TRUE;
-    if (f->type == FIELD_GPUS && f->need == NEED_NEVER) {
-      /* A base's list may be of another machine's length: only the machine's own file counts. */
-      if (!g_key_file_has_key(chain->files[0].keys, f->group, f->key, NULL))
-        return TRUE;
-    }
+    /* A base's list may be of another machine's length: only the machine's own file counts. */
+    if (f->type == FIELD_GPUS && f->need == NEED_NEVER &&
+        !g_key_file_has_key(chain->files[0].keys, f->group, f->key, NULL))
+      return TRUE;
   }
   switch (f->type) {
   case FIELD_STRING:
@@ -396,7 +397,6 @@ read_choices(oct_profile *profile, const oct_profile_chain *chain, GError **erro
     return FALSE;
   }
   profile->fictional = fictional != NULL && strcmp(fictional, "true") == 0;
-
   g_autofree char *topology = oct_profile_take_value(chain, "nvlink", "topology", &label);
   static const char *const names[] = {"none", "switch", "pairs"};
   guint i = 0;

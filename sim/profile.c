@@ -40,6 +40,15 @@ oct_curve_at(const oct_curve *curve, double x) {
   return curve->y[low] * pow(x / curve->x[low], slope);
 }
 
+double
+oct_profile_copy_s(const oct_profile *profile, gboolean to_device, double bytes) {
+  const oct_curve *curve = to_device ? &profile->copy_to_device : &profile->copy_from_device;
+  const oct_profile_pcie *pcie = &profile->pcie;
+  if (curve->n > 0)
+    return oct_curve_at(curve, bytes);
+  return pcie->copy_latency_s + bytes / (to_device ? pcie->h2d_bytes_per_s : pcie->d2h_bytes_per_s);
+}
+
 const char *
 oct_math_name(oct_math math) {
   static const char *const names[OCT_MATH_COUNT] = {"bfloat16", "fp8", "fp8_block", "fp4"};

@@ -369,6 +369,8 @@ typedef struct oct_profile {
   oct_curve gemm_8192[OCT_MATH_COUNT]; /* seconds by m of one m x 8192 x 8192 product */
   oct_curve gemm_probe;                /* the same in BF16, measured on this very machine */
   oct_curve all_reduce_probe;          /* eager all-reduce of 2 GPUs, likewise */
+  /* Seconds of one pinned copy by bytes, waited for; n 0: copy_latency_s and the rate. */
+  oct_curve copy_to_device, copy_from_device;
   oct_curve moe[OCT_MOE_TABLE_COUNT][OCT_MOE_SPREAD_COUNT][OCT_MOE_ROUTING_COUNT];
   guint32 n_measured;
   oct_timed *measured; /* owned; in the order of the file's groups */
@@ -404,6 +406,9 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(oct_profile, oct_profile_free)
  * when it has no NIC, or more GPUs than OCT_PROFILE_GPUS_MAX come together. 1 changes nothing. */
 gboolean oct_profile_join(oct_profile *profile, guint32 n_nodes, double nic_latency_s,
                           GError **error) G_GNUC_WARN_UNUSED_RESULT;
+/* Seconds of a copy from pinned memory to the GPU or back, alone and waited for: as measured by
+ * size, proportional past the largest; without a table the latency and the bytes at their rate. */
+double oct_profile_copy_s(const oct_profile *profile, gboolean to_device, double bytes);
 /* The node that a GPU is in. */
 static inline guint32
 oct_profile_node_of(const oct_profile *profile, guint32 gpu) {

@@ -19,10 +19,10 @@ typedef struct bench_card {
 } bench_card;
 void bench_card_read(bench_card *card);
 
-#define BENCH_COPY_SIZES 8 /* 4 KiB to 64 MiB by factors of 4 */
+#define BENCH_COPY_SIZES 9 /* 4 KiB to 256 MiB by factors of 4 */
 typedef struct bench_copies {
   double bytes[BENCH_COPY_SIZES], h2d_s[BENCH_COPY_SIZES], d2h_s[BENCH_COPY_SIZES]; /* pinned */
-  double h2d_rate, d2h_rate, duplex_rate, pageable_rate; /* bytes/s of large copies */
+  double h2d_rate, d2h_rate, duplex_rate, pageable_rate; /* bytes/s of the largest copies */
   double device_copy_rate;                               /* read and written */
   double kernel_read_rate; /* bytes/s of a kernel that reads experts of 16 MiB in pinned memory */
 } bench_copies;

@@ -434,11 +434,11 @@ oct_cost_miss_bytes(const oct_cost *cost, guint32 stage, guint32 missed) {
 
 static void
 walk_misses(oct_sink *sink, double bytes) {
-  const oct_profile_pcie *pcie = &sink->cost->profile->pcie;
+  const oct_profile *profile = sink->cost->profile;
   if (!(bytes > 0))
     return;
-  const double share = pcie->kernel_read > 0 ? pcie->kernel_read : 1;
-  oct_price copy = {.seconds = pcie->copy_latency_s + bytes / (share * pcie->h2d_bytes_per_s),
+  const double share = profile->pcie.kernel_read > 0 ? profile->pcie.kernel_read : 1;
+  oct_price copy = {.seconds = oct_profile_copy_s(profile, TRUE, bytes / share),
                     .host_bytes = bytes,
                     .part = OCT_PART_COPY};
   sink->count = 1;

@@ -113,6 +113,23 @@ bases(void) {
 }
 
 static void
+copies(void) {
+  static const char own[] = "[profile]\nschema=1\nname=mine\nbase=b300-hgx8\n[copies]\n"
+                            "bytes=4096;1048576;\nto_device_us=8;32;\nfrom_device_us=9;36;\n";
+  g_autoptr(GError) error = NULL;
+  g_autoptr(oct_profile) base = load("b300-hgx8");
+  g_autoptr(oct_profile) mine = oct_profile_parse("mine.ini", own, strlen(own), NULL, NULL, &error);
+  g_assert_no_error(error);
+  g_assert_cmpfloat_with_epsilon(oct_profile_copy_s(mine, TRUE, 4096), 8e-6, 1e-12);
+  g_assert_cmpfloat_with_epsilon(oct_profile_copy_s(mine, TRUE, 65536), 16e-6, 1e-12);
+  g_assert_cmpfloat_with_epsilon(oct_profile_copy_s(mine, FALSE, 2 * 1048576), 72e-6, 1e-12);
+  g_assert_cmpfloat_with_epsilon(oct_profile_copy_s(base, TRUE, 57.7e9),
+                                 base->pcie.copy_latency_s + 1, 1e-9);
+  g_assert_cmpfloat_with_epsilon(oct_profile_copy_s(base, FALSE, base->pcie.d2h_bytes_per_s),
+                                 base->pcie.copy_latency_s + 1, 1e-9);
+}
+
+static void
 presets(void) {
   g_autoptr(GError) error = NULL;
   g_auto(GStrv) names = oct_profile_presets("b300-hgx8", NULL, &error);
@@ -375,6 +392,7 @@ main(int argc, char **argv) {
   g_test_add_func("/sim/profile/ships-profiles-that-load", shipped);
   g_test_add_func("/sim/profile/has-the-figures-of-b300-in-si-units", figures);
   g_test_add_func("/sim/profile/inherits-from-its-base-key-by-key", bases);
+  g_test_add_func("/sim/profile/copies-take-what-was-measured-by-size", copies);
   g_test_add_func("/sim/profile/chooses-host-times-by-preset", presets);
   g_test_add_func("/sim/profile/is-found-in-any-folder-by-name-or-path", installed);
   g_test_add_func("/sim/profile/interpolates-curves-log-log", curves);
