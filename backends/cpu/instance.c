@@ -25,6 +25,23 @@ threads_of(const oct_cpu_options *o) {
   return CLAMP(n, 1, OCT_TEAM_THREADS_MAX);
 }
 
+/* A start-up line, as other backends have it. Mapped weights are read by the steps that use them.
+ */
+static void
+tell_weights(const oct_cpu_model *m, gint64 began_us) {
+  static const char *const how[] = {[OCT_CPU_WEIGHTS_MAPPED] = "mapped",
+                                    [OCT_CPU_WEIGHTS_COPIED] = "copied",
+                                    [OCT_CPU_WEIGHTS_FLOAT32] = "turned into float32"};
+  const double seconds = (double)MAX(g_get_monotonic_time() - began_us, 1) * 1e-6;
+  const double gigabytes = (double)oct_cpu_model_stored(m) * 1e-9;
+  if (m->files != NULL && m->how == OCT_CPU_WEIGHTS_MAPPED)
+    g_message("cpu: %.2f GB of weights mapped in %.1f s, to be read as steps use them", gigabytes,
+              seconds);
+  else
+    g_message("cpu: %.2f GB of weights %s in %.1f s, %.2f GB/s", gigabytes,
+              m->files != NULL ? how[m->how] : "made up", seconds, gigabytes / seconds);
+}
+
 static oct_cpu_runner *
 make_runner(oct_cpu_instance *in, GError **error) {
   const oct_cpu_options *o = &in->world->options;
@@ -34,9 +51,11 @@ make_runner(oct_cpu_instance *in, GError **error) {
                                        .spec = in->config.spec,
                                        .seed = o->seed,
                                        .weights = o->weights};
+  const gint64 began_us = g_get_monotonic_time();
   in->model = oct_cpu_model_load(&model, note_progress, in, error);
   if (in->model == NULL)
     return NULL;
+  tell_weights(in->model, began_us);
   const oct_cpu_runner_options runner = {.config = &in->config,
                                          .model = in->model,
                                          .kv = o->kv,

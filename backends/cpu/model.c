@@ -319,10 +319,19 @@ oct_cpu_model_load(const oct_cpu_model_options *o,
   m->glu = oct_arithmetic_glu(m->spec);
   m->latent_scale = oct_arithmetic_latent_scale(m->spec);
   m->rope = oct_arithmetic_rope(m->spec);
-  if (!set_frequencies(m, error) || !take_weights(m, choose(m, o), progress, user, error))
+  m->how = choose(m, o);
+  if (!set_frequencies(m, error) || !take_weights(m, m->how, progress, user, error))
     return NULL;
   m->bytes += m->budget != NULL ? oct_budget_used(m->budget) : 0;
   return g_steal_pointer(&m);
+}
+
+guint64
+oct_cpu_model_stored(const oct_cpu_model *m) {
+  guint64 bytes = 0;
+  for (guint i = 0; i < oct_weight_map_n(m->map); i++)
+    bytes += oct_weight_map_at(m->map, i)->bytes;
+  return bytes;
 }
 
 void

@@ -11,6 +11,13 @@
 #include "engine/model/files/model.h"
 #include "kernels/kernels.h"
 
+typedef enum oct_cpu_weights {
+  OCT_CPU_WEIGHTS_AUTO,   /* a copy of up to OCT_CPU_COPY_MAX bytes, else mapped */
+  OCT_CPU_WEIGHTS_MAPPED, /* read from the files' mapping */
+  OCT_CPU_WEIGHTS_COPIED, /* rows are copied as they are stored; other layouts stay mapped */
+  OCT_CPU_WEIGHTS_FLOAT32,
+} oct_cpu_weights;
+
 typedef struct oct_cpu_experts {
   oct_matrix *gate, *up, *down;                    /* [n_experts] */
   const float **gate_bias, **up_bias, **down_bias; /* [n_experts]; NULL entries: none */
@@ -38,18 +45,12 @@ typedef struct oct_cpu_model {
   oct_glu_params glu;
   float latent_scale; /* of latent attention's scores */
   guint64 bytes;      /* of memory of its own */
-  guint8 *pages;      /* copied weights: one mapping of pages_bytes */
+  oct_cpu_weights how;
+  guint8 *pages; /* copied weights: one mapping of pages_bytes */
   gsize pages_bytes, pages_used;
   GPtrArray *owned;
   oct_budget *budget; /* of made-up weights */
 } oct_cpu_model;
-
-typedef enum oct_cpu_weights {
-  OCT_CPU_WEIGHTS_AUTO,   /* a copy of up to OCT_CPU_COPY_MAX bytes, else mapped */
-  OCT_CPU_WEIGHTS_MAPPED, /* read from the files' mapping */
-  OCT_CPU_WEIGHTS_COPIED, /* rows are copied as they are stored; other layouts stay mapped */
-  OCT_CPU_WEIGHTS_FLOAT32,
-} oct_cpu_weights;
 
 #define OCT_CPU_COPY_MAX ((guint64)2 << 30)
 
@@ -71,6 +72,8 @@ oct_cpu_model *oct_cpu_model_load(const oct_cpu_model_options *options,
 void oct_cpu_model_free(oct_cpu_model *model); /* accepts NULL */
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(oct_cpu_model, oct_cpu_model_free)
 
+/* Bytes that the weights take as they are stored. */
+guint64 oct_cpu_model_stored(const oct_cpu_model *model);
 /* Delta attention of a layer. */
 oct_kda oct_cpu_model_kda(const oct_cpu_model *model, const oct_cpu_layer *layer);
 /* Width that routed experts work on: the latent's, else the hidden one. */

@@ -83,6 +83,7 @@ has "$out" "padding that no rank reads                         2976 B" "A_log's 
 
 begin k3 "$k3"
 has "$(cat "$work/k3.err")" "kimi-k3" "its chat format is found"
+has "$(cat "$work/k3.err")" "GB/s" "the rate of its weights is told"
 answer=$(post chat/completions '{"messages":[{"role":"user","content":"Who are you?"}],
   "max_tokens":24,"temperature":0}')
 has "$answer" '"reasoning_content":"' "it thinks first"
