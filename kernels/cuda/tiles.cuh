@@ -140,7 +140,7 @@ template <typename L> struct consumer {
     wgmma_begin();
 #pragma unroll
     for (int k = 0; k < KD / 16; k++)
-      wgmma_scores(
+      wgmma_product(
           scores,
           swizzled_matrix(queries + k / 4 * (ROWS * 128) + group * (64 * 128) + k % 4 * 32, 16),
           swizzled_matrix(keys + k / 4 * L::RUN + k % 4 * 32, 16), k > 0);

@@ -13,19 +13,6 @@
 template <int N> struct wgmma;
 
 /* clang-format off */
-#define OCT_D4 "%0, %1, %2, %3"
-#define OCT_D8 OCT_D4 ", %4, %5, %6, %7"
-#define OCT_D12 OCT_D8 ", %8, %9, %10, %11"
-#define OCT_D16 OCT_D12 ", %12, %13, %14, %15"
-#define OCT_D24 OCT_D16 ", %16, %17, %18, %19, %20, %21, %22, %23"
-#define OCT_D32 OCT_D24 ", %24, %25, %26, %27, %28, %29, %30, %31"
-#define OCT_O4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define OCT_O8(i) OCT_O4(i), OCT_O4(i + 4)
-#define OCT_O8_0 OCT_O8(0)
-#define OCT_O16_0 OCT_O8(0), OCT_O8(8)
-#define OCT_O24_0 OCT_O16_0, OCT_O8(16)
-#define OCT_O32_0 OCT_O24_0, OCT_O8(24)
-
 /* R registers of d; the operands behind them are number R and on. */
 #define OCT_WGMMA(N, R, R1, R2, R3, R4, R5)                                                        \
   template <> struct wgmma<N> {                                                                    \
