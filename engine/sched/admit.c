@@ -2,6 +2,7 @@
  * grow.
  *
  * Nobody overtakes within a policy's order: the first that does not fit ends a domain's admissions.
+ * Nobody who waits comes before who runs: while one that runs lacks memory, none is admitted.
  * One that failed for memory is not tried again before memory comes back (domain.blocked), so that
  * a queue that waits costs nothing per step and ends no fast-forward. */
 #include <math.h>
@@ -168,7 +169,7 @@ oct_plan_admissions(oct_engine *engine, guint32 domain) {
   oct_kv_domain *d = &engine->domains[domain];
   guint32 added = 0;
   oct_seq *seq;
-  while (engine->tokens_left > 0 && engine->slices_left > 0 && !d->blocked &&
+  while (engine->tokens_left > 0 && engine->slices_left > 0 && !d->blocked && d->n_lacking == 0 &&
          !engine->plan_preempted && (seq = oct_queue_head(&d->queue)) != NULL) {
     if (!admit(engine, seq))
       break;
@@ -188,5 +189,6 @@ oct_plan_prefill_pending(const oct_engine *engine, guint32 domain) {
   for (guint32 i = 0; i < d->n_running; i++)
     if (d->running[i]->state == OCT_SEQ_RUNNING && d->running[i]->sched < d->running[i]->target)
       return TRUE;
-  return d->queue.n > 0 && !d->blocked && d->weight < engine->config.max_num_seqs;
+  return d->queue.n > 0 && !d->blocked && d->n_lacking == 0 &&
+         d->weight < engine->config.max_num_seqs;
 }

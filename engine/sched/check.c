@@ -167,9 +167,14 @@ check_lists(const oct_engine *e, GError **error) {
   if (slots + e->n_free_slots != e->n_slots)
     BROKEN("%u slots are held and %u free, of %u", slots, e->n_free_slots, e->n_slots);
   for (guint32 d = 0; d < e->n_domains; d++) {
-    guint32 weight = 0;
-    for (guint32 i = 0; i < e->domains[d].n_running; i++)
+    guint32 weight = 0, lacking = 0;
+    for (guint32 i = 0; i < e->domains[d].n_running; i++) {
       weight += e->domains[d].running[i]->weight;
+      lacking += e->domains[d].running[i]->lacks != FALSE;
+    }
+    if (lacking != e->domains[d].n_lacking)
+      BROKEN("in domain %u %u sequences lack memory, counted are %u", d, lacking,
+             e->domains[d].n_lacking);
     if (weight != e->domains[d].weight || weight > e->config.max_num_seqs)
       BROKEN("domain %u runs %u sequences, counts %u, of %u", d, weight, e->domains[d].weight,
              e->config.max_num_seqs);

@@ -22,7 +22,7 @@ oct_pace(const oct_engine *engine) {
 
 static gboolean
 domain_at_rest(const oct_engine *engine, const oct_kv_domain *d) {
-  return d->n_preempting == 0 && d->n_reloading == 0 &&
+  return d->n_preempting == 0 && d->n_reloading == 0 && d->n_lacking == 0 &&
          (d->queue.n == 0 || d->blocked || d->weight >= engine->config.max_num_seqs);
 }
 

@@ -64,6 +64,7 @@ typedef struct oct_seq {
   guint32 slot;      /* OCT_NO_INDEX without one */
   gboolean fresh;    /* the slot has not run a slice of this sequence */
   gboolean sampled;  /* it has sampled one: the last token is on the device */
+  gboolean lacks;    /* it runs, and memory for its next slice was not there */
   guint32 announced; /* pages the slot's table on the device knows; and its state slots */
   guint32 sched, done, target;
   guint32 n_out, in_flight_out, max_out;
@@ -170,6 +171,7 @@ typedef struct oct_kv_domain {
   guint32 weight;       /* sum over running[]: bounded by max_num_seqs */
   guint32 n_preempting; /* PREEMPTING or OFFLOADING: memory that is about to come back */
   guint32 n_reloading;
+  guint32 n_lacking; /* of running[] that lack memory: it is theirs before anybody is admitted */
   gboolean blocked; /* admission of the queue's head failed for memory; cleared when memory comes */
   /* A head whose prefix is long in the index: it is not looked up again before the pool that it
    * lacked items of has so many, or a few steps have passed and the prefix may have grown. */

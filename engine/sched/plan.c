@@ -3,9 +3,11 @@
  * Memory short. A sequence that cannot get its next page waits while memory is coming back by
  * itself (pages that drain behind unfinished steps, sequences on their way out); only when nothing
  * is coming is somebody preempted. Without that rule each step would preempt one more, since frees
- * are deferred. Progress (invariant 3): the victim is never in the step being built, the first
- * admitted is the last to be a victim, and any accepted request fits alone; so within depth + 2
- * steps and the copies in flight, some sequence advances. */
+ * are deferred. And while one that runs lacks memory nobody is admitted: what comes back is for
+ * whom it was taken, not for the head of the queue, which would be the next victim. Progress
+ * (invariant 3): the victim is never in the step being built, the first admitted is the last to be
+ * a victim, those that run only become fewer while it lacks something, and any accepted request
+ * fits alone; so within depth + 2 steps and the copies in flight, some sequence advances. */
 #include <string.h>
 
 #include "engine/sched/internal.h"
@@ -27,6 +29,14 @@ oct_seq_enter(oct_engine *engine, oct_seq *seq, guint32 weight) {
   d->running[d->n_running++] = seq;
 }
 
+/* What the running sequence needs next is not there; or it is, or is not needed any more. */
+static void
+set_lacks(oct_engine *engine, oct_seq *seq, gboolean lacks) {
+  oct_kv_domain *d = &engine->domains[seq->domain];
+  d->n_lacking = d->n_lacking - seq->lacks + lacks;
+  seq->lacks = lacks;
+}
+
 void
 oct_seq_leave(oct_engine *engine, oct_seq *seq) {
   oct_kv_domain *d = &engine->domains[seq->domain];
@@ -39,6 +49,7 @@ oct_seq_leave(oct_engine *engine, oct_seq *seq) {
       d->running[i]->run_index = i;
     }
     seq->run_index = OCT_NO_INDEX;
+    set_lacks(engine, seq, FALSE);
     d->weight -= seq->weight;
     seq->weight = 0;
     d->blocked = FALSE;
@@ -51,10 +62,8 @@ oct_seq_leave(oct_engine *engine, oct_seq *seq) {
 
 /* ---------------------------------------------------------------- room */
 
-/* Pages for `tokens` tokens of a running sequence, after what its windows have left behind; by
- * preempting others (or itself) where needed. FALSE: it does not run in this step. */
 static gboolean
-make_room(oct_engine *engine, oct_seq *seq, guint32 tokens) {
+find_room(oct_engine *engine, oct_seq *seq, guint32 tokens) {
   oct_kv_slide(engine, seq, seq->sched);
   while (!oct_kv_grow(engine, seq, tokens)) {
     if (oct_memory_coming(engine, seq->domain, oct_kv_pages(engine, tokens) - seq->n_pages, 0))
@@ -68,6 +77,15 @@ make_room(oct_engine *engine, oct_seq *seq, guint32 tokens) {
       return FALSE;
   }
   return TRUE;
+}
+
+/* Pages for `tokens` tokens of a running sequence, after what its windows have left behind; by
+ * preempting others (or itself) where needed. FALSE: it does not run in this step. */
+static gboolean
+make_room(oct_engine *engine, oct_seq *seq, guint32 tokens) {
+  gboolean found = find_room(engine, seq, tokens);
+  set_lacks(engine, seq, !found && seq->state == OCT_SEQ_RUNNING);
+  return found;
 }
 
 /* ---------------------------------------------------------------- slices */
@@ -433,6 +451,25 @@ fork_fits(const oct_engine *engine, const oct_seq *trunk) {
                          engine->first_state_group >= 0 ? r->n - 1 : 0);
 }
 
+/* What the trunk's further choices begin with, by preempting others where needed. */
+static gboolean
+make_room_to_fork(oct_engine *engine, oct_seq *trunk) {
+  const guint32 n = trunk->request->n - 1;
+  if (!make_room(engine, trunk, trunk->request->prompt))
+    return FALSE;
+  gboolean waits = FALSE;
+  while (!waits && !fork_fits(engine, trunk)) {
+    oct_seq *victim = NULL;
+    if (!oct_memory_coming(engine, trunk->domain, n, n))
+      victim = engine->policy->victim(engine, trunk->domain, trunk);
+    waits = victim == NULL || victim == trunk;
+    if (!waits)
+      oct_preempt(engine, victim);
+  }
+  set_lacks(engine, trunk, waits);
+  return !waits;
+}
+
 /* The child shares the trunk's full pages; the partial page and the state are copied before the
  * step. */
 static void
@@ -490,16 +527,8 @@ static void
 plan_fork(oct_engine *engine, oct_seq *trunk) {
   oct_request *r = trunk->request;
   oct_kv_domain *d = &engine->domains[trunk->domain];
-  if (!make_room(engine, trunk, r->prompt))
+  if (!make_room_to_fork(engine, trunk))
     return;
-  while (!fork_fits(engine, trunk)) {
-    if (oct_memory_coming(engine, trunk->domain, r->n - 1, r->n - 1))
-      return;
-    oct_seq *victim = engine->policy->victim(engine, trunk->domain, trunk);
-    if (victim == NULL || victim == trunk)
-      return;
-    oct_preempt(engine, victim);
-  }
   d->weight -= trunk->weight - 1;
   trunk->weight = 1;
   for (guint32 c = 1; c < r->n; c++)

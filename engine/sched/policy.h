@@ -47,7 +47,8 @@ guint32 oct_plan_decodes(oct_engine *engine, guint32 domain, guint32 keep_tokens
 /* Prefill chunks for running sequences that have prompt left. Returns the tokens added. */
 guint32 oct_plan_prefills(oct_engine *engine, guint32 domain);
 /* Takes waiting sequences in queue order while they fit, with their first chunk. Stops at the first
- * that does not fit: nobody overtakes within a policy's order. Returns the tokens added. */
+ * that does not fit: nobody overtakes within a policy's order. Nobody at all while a running one
+ * lacks memory for its next slice. Returns the tokens added. */
 guint32 oct_plan_admissions(oct_engine *engine, guint32 domain);
 /* vLLM's first loop: every running sequence in order of admission, whatever it needs next, until
  * one has to give up its own memory. TRUE if nobody was preempted. */

@@ -395,6 +395,55 @@ test_progress(void) {
   g_assert_cmpuint(preemptions, >, 100);
 }
 
+static gboolean was_lacking;
+static guint32 ran_before, n_lacked;
+
+/* No sequence has joined those that run while one of them has lacked memory all along. */
+static void
+watch_lacking(rig *r, void *user) {
+  (void)user;
+  const oct_kv_domain *d = &r->engines[0]->domains[0];
+  if (was_lacking && d->n_lacking > 0)
+    g_assert_cmpuint(d->n_running, <=, ran_before);
+  was_lacking = d->n_lacking > 0;
+  ran_before = d->n_running;
+  n_lacked += was_lacking;
+}
+
+/* Four choices of a prompt and four state slots, of which others took some while it was computed:
+ * they give way, each once, and none gets in again before the choices run. */
+static void
+test_lacking(void) {
+  guint32 lacked = 0;
+  for (const oct_policy *const *p = oct_policy_list(); *p != NULL; p++)
+    for (guint32 stages = 1; stages <= 4; stages++) {
+      scene s;
+      scene_init(&s, "hybrid", 60, 0);
+      s.config.policy = (*p)->name;
+      s.config.prefix_caching = FALSE;
+      s.config.instance.parallel.pipeline = stages;
+      s.config.max_num_batched_tokens = 16;
+      s.config.instance.memory.groups[0].n_device = 4; /* the states' */
+      s.rig.on_turn = watch_lacking;
+      was_lacking = FALSE;
+      ran_before = n_lacked = 0;
+      rig_request *forks = scene_ask(&s, 1, 50, 30);
+      forks->params.n = 4;
+      for (guint i = 2; i < 5; i++)
+        scene_ask(&s, i, 120, 10)->params.arrival_ns = i - 1;
+      scene_run(&s);
+      g_assert_cmpuint(forks->record.preemptions, ==, 0);
+      for (guint i = 0; i < 4; i++) {
+        g_assert_cmpint(rig_request_at(&s.rig, i)->record.reason, ==, OCT_END_LENGTH);
+        g_assert_cmpuint(rig_request_at(&s.rig, i)->record.preemptions, <=, 1);
+      }
+      g_assert_cmpuint(scene_stats(&s)->preemptions, >, 0);
+      lacked += n_lacked;
+      scene_clear(&s);
+    }
+  g_assert_cmpuint(lacked, >, 0);
+}
+
 /* A prompt is admitted when all of it fits, and what runs may grow; by its first chunk only where
  * the policy says so. */
 static void
@@ -431,6 +480,7 @@ main(int argc, char **argv) {
   g_test_add_func("/sched/plan/an-instance-is-lost-alone", test_instances_apart);
   g_test_add_func("/sched/plan/preemption-changes-no-token", test_preemption);
   g_test_add_func("/sched/plan/a-full-pool-makes-progress", test_progress);
+  g_test_add_func("/sched/plan/nobody-is-admitted-to-what-a-running-one-lacks", test_lacking);
   g_test_add_func("/sched/plan/a-prompt-is-admitted-whole", test_admission);
   return g_test_run();
 }
