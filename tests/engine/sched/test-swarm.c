@@ -36,9 +36,9 @@
 #define N_FRESH 100
 #endif
 
-/* Seeds beyond the fixed range that have found what it does not: a spill that began late when
- * skipped to; an idle domain that seemed to have decoded; drafts' pages; a fork that was robbed. */
-static const guint64 found[] = {400018, 400054, 400436, 401902, 701957, 78882, 405962104};
+/* Seeds beyond the fixed range that have found what it does not: late spills; idle domains;
+ * drafts' pages; a fork that was robbed; long prompts, thrown out for ever. */
+static const guint64 found[] = {400018, 400054, 400436, 401902, 701957, 78882, 405962104, 91001137};
 
 static guint64 only_seed;
 static gboolean have_seed;
@@ -335,14 +335,15 @@ disturb(swarm *s, rig *r) {
                                   (guint32)oct_rng_below(&s->hooks, q->params.n), r->now);
 }
 
-/* Throws out whom no policy might, when none might: what runs may leave between any two events. */
+/* Throws out whom no policy might, when none might: what runs may leave between any two events.
+ * Twenty times: a long prompt in small chunks would never be in. */
 static void
 throw_out(swarm *s, oct_engine *e) {
   const oct_kv_domain *d = &e->domains[oct_rng_below(&s->hooks, e->n_domains)];
   if (e->state != OCT_ENGINE_SERVING || d->n_running == 0)
     return;
   oct_seq *seq = d->running[oct_rng_below(&s->hooks, d->n_running)];
-  if (!oct_plan_may_leave(e, seq))
+  if (!oct_plan_may_leave(e, seq) || seq->request->preemptions >= 20)
     return;
   oct_engine_enter(e);
   oct_preempt(e, seq);
@@ -505,8 +506,7 @@ run_once(guint64 seed, variant how, const char *path) {
   s.config.no_forward = how == LENGTHS_STEPPED;
   g_autoptr(GError) error = NULL;
   oct_world *world = oct_mock_world_new(&s.mock, &error);
-  g_assert_no_error(error);
-  if (s.faulty)
+  if (s.faulty && world != NULL)
     world = oct_fault_world_new(world, &s.fault, &error);
   g_assert_no_error(error);
   oct_log *log = path != NULL ? oct_log_new_file(path, &error) : oct_log_new_digest();
