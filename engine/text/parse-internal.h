@@ -64,6 +64,10 @@ void oct_parse_call_end(oct_parser *p);
 /* A body that is a call: {"name": …, "arguments" or "parameters": …}. FALSE when it is not. */
 gboolean oct_parse_json_call(oct_parser *p, const char *json, gsize size);
 
+/* What the body holds is no call: answer text, with a space for each marker. The body is empty
+ * then. */
+void oct_parse_body_is_text(oct_parser *p, const char *const *markers, guint n_markers);
+
 /* A family: its markers, and what text in front of marker `which` (-1: of none) means. */
 typedef struct oct_parse_ops {
   const char *const *markers;

@@ -238,7 +238,7 @@ open_argument(oct_parser *p) {
 static gboolean
 is_tag(const GString *header, const char *tag) {
   gsize n = strlen(tag);
-  return strncmp(header->str, tag, n) == 0 && (header->str[n] == 0 || header->str[n] == ' ');
+  return strncmp(header->str, tag, n) == 0 && (header->len == n || header->str[n] == ' ');
 }
 
 static void

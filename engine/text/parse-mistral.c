@@ -16,28 +16,12 @@ is_blank(char byte) {
   return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r';
 }
 
-/* Length of the marker that begins there, or 0. Models write any byte, NUL among them. */
-static gsize
-marker_at(const GString *text, gsize at) {
-  for (guint i = 0; i < G_N_ELEMENTS(markers); i++) {
-    gsize n = strlen(markers[i]);
-    if (n <= text->len - at && memcmp(text->str + at, markers[i], n) == 0)
-      return n;
-  }
-  return text->str[at] == ID_MARK;
-}
-
-/* What was begun and is no call: answer text, without markers. */
 static void
 give_up(oct_parser *p) {
-  g_autoptr(GString) text = g_string_sized_new(p->body->len);
-  for (gsize at = 0; at < p->body->len;) {
-    gsize marker = marker_at(p->body, at);
-    g_string_append_c(text, marker > 0 ? ' ' : p->body->str[at]);
-    at += MAX(marker, 1);
-  }
-  oct_parse_text(p, OCT_PARSE_CONTENT, text->str, text->len);
-  g_string_truncate(p->body, 0);
+  for (gsize i = 0; i < p->body->len; i++)
+    if (p->body->str[i] == ID_MARK)
+      p->body->str[i] = ' ';
+  oct_parse_body_is_text(p, markers, G_N_ELEMENTS(markers));
 }
 
 static void

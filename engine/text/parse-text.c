@@ -1,4 +1,7 @@
 /* The families whose markers are text: <think>, <tool_call>, and Llama 3's bare JSON. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* memmem() */
+#endif
 #include <string.h>
 
 #include "engine/text/parse-internal.h"
@@ -55,11 +58,8 @@ body_text(oct_parser *p, const char *text, gsize size) {
 /* A body that is no call is answer text, without its markers. */
 static void
 end_body(oct_parser *p) {
-  if (!oct_parse_json_call(p, p->body->str, p->body->len)) {
-    for (guint i = 0; i < G_N_ELEMENTS(markers); i++)
-      g_string_replace(p->body, markers[i], " ", 0);
-    oct_parse_text(p, OCT_PARSE_CONTENT, p->body->str, p->body->len);
-  }
+  if (!oct_parse_json_call(p, p->body->str, p->body->len))
+    oct_parse_body_is_text(p, markers, G_N_ELEMENTS(markers));
   g_string_truncate(p->body, 0);
   p->scan = (oct_json_scan){0};
 }
@@ -103,10 +103,11 @@ const oct_parse_ops oct_parse_hermes = {
 
 static const char python_tag[] = "<|python_tag|>";
 
-/* Before the first byte that decides: white space, and the tag or a beginning of it. */
+/* Before the first byte that decides: white space, and the tag or a beginning of it. NUL, where the
+ * body does not end, decides like others. */
 static gboolean
 may_be_call(oct_parser *p) {
-  const char *text = p->body->str;
+  const char *text = p->body->str, *end = text + p->body->len;
   if (p->body->len > BLANK_BYTES_MAX)
     return FALSE;
   while (*text == ' ' || *text == '\n' || *text == '\t' || *text == '\r' || *text == ';')
@@ -116,8 +117,8 @@ may_be_call(oct_parser *p) {
     while (*text == ' ' || *text == '\n')
       text++;
   } else if (*text == '<')
-    return strncmp(text, python_tag, strlen(text)) == 0;
-  if (*text == 0)
+    return text + strlen(text) == end && strncmp(text, python_tag, strlen(text)) == 0;
+  if (text == end)
     return TRUE;
   if (*text != '{')
     return FALSE;
@@ -129,7 +130,7 @@ may_be_call(oct_parser *p) {
 static void
 llama3_answer(oct_parser *p) {
   const char *text = p->body->str;
-  const char *bare = strstr(text, python_tag);
+  const char *bare = memmem(text, p->body->len, python_tag, strlen(python_tag));
   if (bare != NULL)
     g_string_erase(p->body, bare - text, (gssize)strlen(python_tag));
   oct_parse_text(p, OCT_PARSE_CONTENT, p->body->str, p->body->len);

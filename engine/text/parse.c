@@ -185,6 +185,29 @@ oct_parse_json_call(oct_parser *p, const char *json, gsize size) {
   return ok;
 }
 
+/* Length of the marker that begins there, or 0. Models write any byte, NUL among them. */
+static gsize
+marker_at(const GString *text, gsize at, const char *const *markers, guint n_markers) {
+  for (guint i = 0; i < n_markers; i++) {
+    gsize n = strlen(markers[i]);
+    if (n <= text->len - at && memcmp(text->str + at, markers[i], n) == 0)
+      return n;
+  }
+  return 0;
+}
+
+void
+oct_parse_body_is_text(oct_parser *p, const char *const *markers, guint n_markers) {
+  g_autoptr(GString) text = g_string_sized_new(p->body->len);
+  for (gsize at = 0; at < p->body->len;) {
+    gsize marker = marker_at(p->body, at, markers, n_markers);
+    g_string_append_c(text, marker > 0 ? ' ' : p->body->str[at]);
+    at += MAX(marker, 1);
+  }
+  oct_parse_text(p, OCT_PARSE_CONTENT, text->str, text->len);
+  g_string_truncate(p->body, 0);
+}
+
 /* --- JSON
  * -------------------------------------------------------------------------------------------- */
 

@@ -312,16 +312,23 @@ nul_is_a_byte_of_text(void) {
     oct_parse_family family;
     char text[72];
     const char *content;
+    guint n_calls;
   } texts[] = {
-      {OCT_PARSE_PLAIN, "a\1b", "a\1b"},
-      {OCT_PARSE_HERMES, "<tool_call>{\"name\":\"f\1\"}</tool_call>", "{\"name\":\"f\1\"}"},
+      {OCT_PARSE_PLAIN, "a\1b", "a\1b", 0},
+      {OCT_PARSE_HERMES, "<tool_call>{\"name\":\"f\1\"}</tool_call>", "{\"name\":\"f\1\"}", 0},
+      {OCT_PARSE_HERMES, "<tool_call>{\"a\1\":\"</think></tool_call>", "{\"a\1\":\"  ", 0},
+      {OCT_PARSE_LLAMA3, "\1a<|python_tag|>", "\1a<|python_tag|>", 0},
+      {OCT_PARSE_LLAMA3, "{\"a\1<|python_tag|>\":1", "{\"a\1\":1", 0},
+      {OCT_PARSE_LLAMA3, "{\"name\":\"f\"}\1 was called", "\1 was called", 1},
+      {OCT_PARSE_LLAMA3, "{\"name\":\"f\"}<\1", "<\1", 1},
       {OCT_PARSE_LLAMA3, "{\"name\":\"f\1\",\"parameters\":{}}",
-       "{\"name\":\"f\1\",\"parameters\":{}}"},
-      {OCT_PARSE_MISTRAL, "[TOOL_CALLS]f\1[ARGS]{\"a\":\"[ARGS]\"}", "f\1{\"a\":\" \"}"},
-      {OCT_PARSE_MISTRAL, "[TOOL_CALLS][{\"name\":\"\1\"}]", "{\"name\":\"\1\"}"},
+       "{\"name\":\"f\1\",\"parameters\":{}}", 0},
+      {OCT_PARSE_MISTRAL, "[TOOL_CALLS]f\1[ARGS]{\"a\":\"[ARGS]\"}", "f\1{\"a\":\" \"}", 0},
+      {OCT_PARSE_MISTRAL, "[TOOL_CALLS][{\"name\":\"\1\"}]", "{\"name\":\"\1\"}", 0},
       {OCT_PARSE_KIMI_K2, "a\1<|tool_call_begin|>functions.f\1:0<|tool_call_argument_begin|>{}",
-       "a\1"},
-      {OCT_PARSE_KIMI_K3, "a\1" C("response") O("call tool=\"f\1\""), "a\1"},
+       "a\1", 0},
+      {OCT_PARSE_KIMI_K3, "a\1" C("response") O("call tool=\"f\1\""), "a\1", 0},
+      {OCT_PARSE_KIMI_K3, "a" C("response") O("think\1") "b", "ab", 0},
   };
   for (gsize i = 0; i < G_N_ELEMENTS(texts); i++)
     for (gsize piece = 1; piece < 80; piece += 26) {
@@ -339,11 +346,30 @@ nul_is_a_byte_of_text(void) {
         oct_parser_push(parser, text + at, MIN(piece, size - at));
       oct_parser_finish(parser);
       g_assert_cmpmem(s.content->str, s.content->len, content, n);
-      g_assert_cmpuint(oct_parser_n_calls(parser), ==, 0);
+      g_assert_cmpuint(oct_parser_n_calls(parser), ==, texts[i].n_calls);
       g_string_free(s.content, TRUE);
       g_string_free(s.reasoning, TRUE);
       g_string_free(s.calls, TRUE);
     }
+}
+
+/* An answer that can be no call is not kept back. */
+static void
+nul_is_told_at_once(void) {
+  static const char *const begins[] = {"", " ", "<", "<|python_tag|>", "<|python_tag|> "};
+  for (gsize i = 0; i < G_N_ELEMENTS(begins); i++) {
+    seen s = {g_string_new(NULL), g_string_new(NULL), g_string_new(NULL), FALSE};
+    const oct_parse_options options = {
+        .family = OCT_PARSE_LLAMA3, .tools = TRUE, .sink = sink, .data = &s};
+    g_autoptr(oct_parser) parser = oct_parser_new(&options);
+    oct_parser_push(parser, begins[i], strlen(begins[i]));
+    oct_parser_push(parser, "\0a", 2);
+    g_assert_cmpuint(s.content->len, >=, 2);
+    g_assert_cmpmem(s.content->str + s.content->len - 2, 2, "\0a", 2);
+    g_string_free(s.content, TRUE);
+    g_string_free(s.reasoning, TRUE);
+    g_string_free(s.calls, TRUE);
+  }
 }
 
 static void
@@ -434,6 +460,7 @@ main(int argc, char **argv) {
     g_test_add_data_func(path, &cases[i], is_taken_apart_the_same_in_all_pieces);
   }
   g_test_add_func("/text/parse/nul-is-a-byte-of-text", nul_is_a_byte_of_text);
+  g_test_add_func("/text/parse/nul-is-told-at-once", nul_is_told_at_once);
   g_test_add_func("/text/parse/disorder-breaks-nothing", disorder_breaks_nothing);
   g_test_add_func("/text/parse/markers-of-kimi-k3-never-leak", markers_of_kimi_k3_never_leak);
   g_test_add_func("/text/parse/calls-are-limited", calls_are_limited);
