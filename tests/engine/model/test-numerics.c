@@ -75,6 +75,8 @@ what_cannot_be_is_refused(void) {
   expect_refused("\"n_group\": 8", "\"n_group\": 7", "topk_group");
   expect_refused("\"scoring_func\": \"sigmoid\"", "\"scoring_func\": \"tanh\"", "scoring_func");
   expect_refused("\"factor\": 40", "\"factor\": -40", "factor");
+  expect_refused("\"n_group\": 8", "\"n_group\": 8, \"latent_norm_eps\": 0", "latent_norm_eps");
+  expect_refused("\"n_group\": 8", "\"n_group\": 8, \"latent_norm_eps\": 1.5", "latent_norm_eps");
 }
 
 int

@@ -35,6 +35,10 @@ levels_follow_the_load(void) {
   g_assert_cmpfloat(mean, ==, 0);
   (void)oct_heat_after(&from, 0.6, 0.8, 0.04, &mean);
   g_assert_cmpfloat_with_epsilon(mean, (0.3 - 0.2 * (1 - exp(-1))) / 0.5, 1e-12);
+  (void)oct_heat_after(&from, 0.8, 1, 0, &mean); /* in no time, what is there */
+  g_assert_cmpfloat_with_epsilon(mean, 0.6, 1e-12);
+  (void)oct_heat_after(&from, 0.3, 1, 0, &mean);
+  g_assert_cmpfloat(mean, ==, 0);
   for (guint up = 0; up < 2; up++) {
     const double begin = up ? 0.2 : 0.9, load = up ? 1 : 0;
     double sum = 0, level = begin;
