@@ -26,6 +26,8 @@ numbers() {
 begin() {
   model=$1 backend=$2
   shift 2
+  : >"$work/$model.out" # before it is looked at: the last server's says "serving" too
+  : >"$work/$model.err"
   "$octet" serve "$golden/$model" --backend "$backend" --skip-tokenizer-init --port 0 \
     --max-num-seqs 4 --num-gpu-blocks-override 64 "$@" >"$work/$model.out" 2>"$work/$model.err" &
   pids="$pids $!"
