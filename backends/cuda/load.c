@@ -519,7 +519,8 @@ oct_cuda_model_load(oct_cuda_model *m, oct_cuda_rank *r, const oct_cuda_source *
     if (progress != NULL && !progress(user, (i + 1.0) / r->n_layers))
       oct_cuda_fail(r, "loading was stopped");
   }
-  gboolean sent = oct_cuda_upload_finish(l.upload);
+  /* What went by the default stream has come, too: the rank's streams do not wait for it. */
+  gboolean sent = oct_cuda_upload_finish(l.upload) && oct_cuda_drain(r, NULL, "tables");
   oct_cuda_upload_free(l.upload);
   g_info("cuda: rank %u: %.2f GiB of weights", r->index, (double)m->bytes / (1u << 30));
   if (all.n > 0)
