@@ -401,7 +401,7 @@ oct_cmd_calibrate(int argc, char **argv) {
       {"no-steps", 0, 0, G_OPTION_ARG_NONE, &o.no_steps, "kernels only, no whole steps", NULL},
       {"backend", 0, 0, G_OPTION_ARG_STRING, &o.backend, "world of the whole steps (cuda)",
        "WORLD"},
-      {NULL}};
+      G_OPTION_ENTRY_NULL};
   const oct_cli_usage usage = {
       .command = COMMAND,
       .summary = "Measures the machine it runs on and writes a node profile.",

@@ -37,6 +37,7 @@ oct_ini_free(oct_ini *ini) {
 
 /* ---------------------------------------------------------------- errors */
 
+G_GNUC_PRINTF(6, 0)
 static gboolean
 refuse(const oct_ini *ini, guint line, oct_ini_error code, GError **error, const char *where,
        const char *format, va_list args) {
