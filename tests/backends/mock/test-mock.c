@@ -213,7 +213,8 @@ accepts_drafts_by_its_law(void) {
 
 /* ---------------------------------------------------------------- experts */
 
-static guint32 n_hot; /* uses of the first quarter of the experts */
+static guint32 n_hot;        /* uses of the first quarter of the experts */
+static guint32 different[8]; /* experts of a layer that were used */
 
 static void
 routed_steps(rig *r) {
@@ -228,6 +229,7 @@ routed_steps(rig *r) {
   rig_expect(r, OCT_EVENT_STEP_DONE, 0, &event);
   guint32 per_layer[8] = {0}, missed = 0, distinct = 0;
   n_hot = 0;
+  memset(different, 0, sizeof different);
   for (guint32 i = 0; i < event.result->n_experts; i++) {
     const oct_expert_use *use = &oct_result_experts(event.result)[i];
     g_assert_cmpuint(use->expert, <, FIXTURE_EXPERTS);
@@ -235,6 +237,7 @@ routed_steps(rig *r) {
     per_layer[use->layer] += use->tokens;
     missed += use->missed;
     distinct++;
+    different[use->layer]++;
     n_hot += use->expert < FIXTURE_EXPERTS / 4 ? use->tokens : 0;
   }
   g_assert_cmpuint(per_layer[0], ==, 0); /* dense */
@@ -269,7 +272,8 @@ routes_tokens_to_experts(void) {
   rig_run(new_world(&options), &config, routed_steps);
   g_assert_cmpuint(n_hot, >, 120); /* half of that layer's 400 uses, and none of the other six's */
   g_assert_cmpuint(n_hot, <, 280);
-  options.shadow.n_count_layers = 7; /* of another model */
+  g_assert_cmpuint(different[3], >, FIXTURE_EXPERTS / 2); /* drawn like without counts */
+  options.shadow.n_count_layers = 7;                      /* of another model */
   rig_run(new_world(&options), &config, routed_steps);
   g_assert_cmpuint(n_hot, >, 1200);
 }
