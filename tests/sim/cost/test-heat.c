@@ -103,8 +103,8 @@ static void
 profiles_have_it_whole(void) {
   static const char *const texts[] = {
       "[profile]\nschema=1\nname=x\ntitle=x\nbase=h200x1\n",
-      "[profile]\nschema=1\nname=x\ntitle=x\nbase=h200x1\n[heat]\ntime_constant_s=0.04\n"
-      "threshold=0.4\nprompts=0.2\ndecodes=0.05\nflops_per_s=5e14\n",
+      ("[profile]\nschema=1\nname=x\ntitle=x\nbase=h200x1\n[heat]\ntime_constant_s=0.04\n"
+       "threshold=0.4\nprompts=0.2\ndecodes=0.05\nflops_per_s=5e14\n"),
       "[profile]\nschema=1\nname=x\ntitle=x\nbase=h200x1\n[heat]\ntime_constant_s=0.04\n"};
   for (guint i = 0; i < G_N_ELEMENTS(texts); i++) {
     g_autoptr(GError) error = NULL;
