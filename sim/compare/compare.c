@@ -17,6 +17,7 @@ typedef struct metric {
 static const metric metrics[] = {
     {"TTFT", "ttft_s"}, {"TPOT", "tpot_s"}, {"E2E", "e2e_s"}, {"longest gap", "longest_gap_s"}};
 #define METRICS   G_N_ELEMENTS(metrics)
+#define E2E       2
 #define TESTS_MAX (METRICS * OCT_STATISTIC_COUNT)
 
 /* ---------------------------------------------------------------- requests of a report */
@@ -110,30 +111,49 @@ find_pairs(const GArray *a, const GArray *b, GArray *pairs) {
          pairs->len >= OCT_COMPARE_VALUES_MIN;
 }
 
+/* Of the kept requests, how many are in the system at once: Little's law. */
+static double
+in_system_of(const GArray *requests) {
+  double e2e_s = 0;
+  guint n = 0;
+  for (guint i = 0; i < requests->len; i++) {
+    double value = g_array_index(requests, request, i).values[E2E];
+    e2e_s += isnan(value) ? 0 : value;
+    n += !isnan(value);
+  }
+  const double span_s = g_array_index(requests, request, requests->len - 1).arrival_s -
+                        g_array_index(requests, request, 0).arrival_s;
+  if (n == 0)
+    return 0;
+  return e2e_s < span_s * n ? e2e_s / span_s / n * requests->len : requests->len;
+}
+
 /* ---------------------------------------------------------------- tests */
 
 typedef struct compared {
   const GArray *a, *b;
   const GArray *pairs; /* NULL = not the same requests */
+  double in_a, in_b;   /* in the system at once; of pairs both are of them */
   double *left, *right;
 } compared;
 
-static gsize
-values_of(const GArray *requests, gsize m, double *values) {
+static oct_compare_sample
+sample_of(const GArray *requests, double in_system, gsize m, double *values) {
   gsize n = 0;
   for (guint i = 0; i < requests->len; i++) {
     double value = g_array_index(requests, request, i).values[m];
     if (!isnan(value))
       values[n++] = value;
   }
-  return n;
+  return (oct_compare_sample){values, n, in_system * (double)n / requests->len};
 }
 
 static gboolean
 test(const compared *c, gsize m, oct_statistic statistic, oct_difference *out) {
   if (c->pairs == NULL) {
-    gsize n_a = values_of(c->a, m, c->left), n_b = values_of(c->b, m, c->right);
-    return oct_compare_unpaired(c->left, n_a, c->right, n_b, statistic, out);
+    const oct_compare_sample a = sample_of(c->a, c->in_a, m, c->left);
+    const oct_compare_sample b = sample_of(c->b, c->in_b, m, c->right);
+    return oct_compare_unpaired(&a, &b, statistic, out);
   }
   gsize n = 0;
   for (guint i = 0; i < c->pairs->len; i++) {
@@ -143,16 +163,18 @@ test(const compared *c, gsize m, oct_statistic statistic, oct_difference *out) {
     c->left[n] = p->a->values[m];
     c->right[n++] = p->b->values[m];
   }
-  return oct_compare_paired(c->left, c->right, n, statistic, out);
+  const double in_system = MAX(c->in_a, c->in_b) * (double)n / c->pairs->len;
+  return oct_compare_paired(c->left, c->right, n, in_system, statistic, out);
 }
 
 static json_t *
 test_json(const metric *m, oct_statistic statistic, const oct_difference *d, double adjusted) {
   g_autofree char *name = g_strdup_printf("%s %s", m->name, oct_statistic_name(statistic));
-  return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:b}", "name", name, "a",
-                   d->a, "b", d->b, "difference", d->difference, "low", d->low, "high", d->high,
-                   "relative", oct_json_real(d->relative), "p", d->p, "p_adjusted", adjusted,
-                   "above", d->above, "differs", adjusted < OCT_COMPARE_ALPHA);
+  return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:b, s:b}", "name", name,
+                   "a", d->a, "b", d->b, "difference", d->difference, "low", d->low, "high",
+                   d->high, "relative", oct_json_real(d->relative), "p", d->p, "p_adjusted",
+                   adjusted, "above", d->above, "equal", d->equal, "differs",
+                   adjusted < OCT_COMPARE_ALPHA && !d->equal);
 }
 
 static json_t *
@@ -211,23 +233,41 @@ figures_json(const json_t *a, const json_t *b) {
 
 /* ---------------------------------------------------------------- the whole */
 
-/* Below this, false alarms of a percentile are more than twice as frequent as stated. */
-#define FEW 1000
+/* A run of fewer residences has not the blocks that it should. */
+#define RESIDENCES_MIN (OCT_COMPARE_BLOCKS_MIN * OCT_COMPARE_BLOCK_LENGTH)
+
+/* How often its mean residence a run lasts, or the shorter of both. */
+static double
+residences_of(const compared *c) {
+  const gsize n_a = c->pairs != NULL ? c->pairs->len : c->a->len;
+  const gsize n_b = c->pairs != NULL ? c->pairs->len : c->b->len;
+  return MIN((double)n_a / MAX(c->in_a, 1e-9), (double)n_b / MAX(c->in_b, 1e-9));
+}
+
+static void
+add_caveats(json_t *list, const compared *c) {
+  const double residences = residences_of(c);
+  g_autofree char *brief = g_strdup_printf(
+      "the shorter run is %.0f mean residences long, %d are needed: differences must be large to "
+      "be told from chance, and equal runs are called different a little more often than stated; "
+      "a longer run says more",
+      residences, RESIDENCES_MIN);
+  if (residences < RESIDENCES_MIN)
+    json_array_append_new(list, json_string(brief));
+  g_autofree char *small =
+      g_strdup_printf("equal: the difference is less than %g %%, which is not told from none",
+                      100 * OCT_COMPARE_MATTERS);
+  json_array_append_new(list, json_string(small));
+}
 
 static json_t *
-notes_json(const json_t *a, const json_t *b, gboolean paired, guint n_least, gsize n_tests) {
+notes_json(const json_t *a, const json_t *b, const compared *c, gsize n_tests) {
+  const gboolean paired = c->pairs != NULL;
   json_t *list = json_array();
-  g_autofree char *few =
-      g_strdup_printf("%u requests are few: of so few, equal runs are called different more often "
-                      "than stated, in a "
-                      "p99 up to one in seven (doc/compare.md); a longer run says more",
-                      n_least);
-  if (n_least < FEW)
-    json_array_append_new(list, json_string(few));
+  add_caveats(list, c);
   g_autofree char *many = g_strdup_printf(
-      "%" G_GSIZE_FORMAT " tests are looked at together: with differences that do not exist, one "
-      "in %.0f comparisons would call one of them real (Holm)",
-      n_tests, 1 / OCT_COMPARE_ALPHA);
+      "%" G_GSIZE_FORMAT " tests are looked at together (Holm, at %.0f %%): MEASURED", n_tests,
+      100 * OCT_COMPARE_ALPHA);
   json_array_append_new(list, json_string(many));
   json_array_append_new(
       list, json_string("a difference that is not shown may exist: its interval says how large it "
@@ -261,22 +301,25 @@ static json_t *
 compare(json_t *a, json_t *b, const compared *c) {
   json_t *tests = run_tests(c);
   const gboolean paired = c->pairs != NULL;
-  const guint n_least = paired ? c->pairs->len : MIN(c->a->len, c->b->len);
+  const gsize n_a = paired ? c->pairs->len : c->a->len, n_b = paired ? n_a : c->b->len;
+  const double in_pairs = MAX(c->in_a, c->in_b);
+  const guint blocks_a = oct_compare_blocks(n_a, paired ? in_pairs : c->in_a, paired);
+  const guint blocks_b = oct_compare_blocks(n_b, paired ? in_pairs : c->in_b, paired);
   g_autofree char *method =
-      paired ? g_strdup_printf("the same requests in both: %u pairs in %u blocks by arrival, "
-                               "delete-a-block jackknife of the difference, Student's t",
-                               c->pairs->len, oct_compare_blocks(c->pairs->len))
-             : g_strdup_printf("different requests: %u in %u blocks and %u in %u by arrival, "
-                               "delete-a-block jackknife, Welch's t",
-                               c->a->len, oct_compare_blocks(c->a->len), c->b->len,
-                               oct_compare_blocks(c->b->len));
+      paired ? g_strdup_printf("the same requests in both: %" G_GSIZE_FORMAT
+                               " pairs in %u blocks by arrival, jackknife and spread of blocks' "
+                               "differences, Student's t",
+                               n_a, blocks_a)
+             : g_strdup_printf("different requests: %" G_GSIZE_FORMAT
+                               " in %u blocks and %" G_GSIZE_FORMAT
+                               " in %u by arrival, jackknife and spread of blocks, Welch's t",
+                               n_a, blocks_a, n_b, blocks_b);
   return json_pack("{s:s, s:s, s:s, s:b, s:I, s:I, s:i, s:f, s:o, s:o, s:o, s:[O, O]}", "schema",
                    OCT_COMPARE_SCHEMA, "octet", PACKAGE_VERSION, "method", method, "paired", paired,
-                   "requests_a", (json_int_t)(paired ? c->pairs->len : c->a->len), "requests_b",
-                   (json_int_t)(paired ? c->pairs->len : c->b->len), "blocks",
-                   (int)oct_compare_blocks(n_least), "alpha", OCT_COMPARE_ALPHA, "notes",
-                   notes_json(a, b, paired, n_least, json_array_size(tests)), "tests", tests,
-                   "figures", figures_json(a, b), "reports", a, b);
+                   "requests_a", (json_int_t)n_a, "requests_b", (json_int_t)n_b, "blocks",
+                   (int)MIN(blocks_a, blocks_b), "alpha", OCT_COMPARE_ALPHA, "notes",
+                   notes_json(a, b, c, json_array_size(tests)), "tests", tests, "figures",
+                   figures_json(a, b), "reports", a, b);
 }
 
 json_t *
@@ -295,8 +338,15 @@ oct_compare_make(json_t *a, json_t *b, GError **error) {
   g_autoptr(GArray) pairs = g_array_new(FALSE, FALSE, sizeof(pair));
   gboolean paired = find_pairs(of_a, of_b, pairs);
   g_autofree double *left = g_new(double, of_a->len), *right = g_new(double, of_b->len);
-  const compared c = {
-      .a = of_a, .b = of_b, .pairs = paired ? pairs : NULL, .left = left, .right = right};
+  double share_a = paired ? (double)pairs->len / of_a->len : 1;
+  double share_b = paired ? (double)pairs->len / of_b->len : 1;
+  const compared c = {.a = of_a,
+                      .b = of_b,
+                      .pairs = paired ? pairs : NULL,
+                      .in_a = share_a * in_system_of(of_a),
+                      .in_b = share_b * in_system_of(of_b),
+                      .left = left,
+                      .right = right};
   json_t *found = compare(a, b, &c);
   if (json_array_size(json_object_get(found, "tests")) > 0)
     return found;

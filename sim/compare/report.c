@@ -24,9 +24,10 @@ print_test(FILE *out, const json_t *t) {
           oct_report_seconds(oct_report_number(t, "a")),
           oct_report_seconds(oct_report_number(t, "b")), change, interval,
           oct_report_share(oct_report_number(t, "above")), oct_report_number(t, "p_adjusted"),
-          !json_is_true(json_object_get(t, "differs")) ? ""
-          : relative > 0                               ? "longer"
-                                                       : "shorter");
+          json_is_true(json_object_get(t, "equal"))      ? "equal"
+          : !json_is_true(json_object_get(t, "differs")) ? ""
+          : oct_report_number(t, "difference") > 0       ? "longer"
+                                                         : "shorter");
 }
 
 static void

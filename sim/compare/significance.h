@@ -2,10 +2,14 @@
  *
  * Requests of one run are not independent: neighbours share a queue. So the sample is cut into
  * blocks of neighbours in order of arrival, long against the memory of the queue, and a statistic's
- * error is found by leaving out one block after the other (delete-a-block jackknife); for a mean
- * this is the method of batch means. Runs of the same requests are compared in pairs, block by
- * block, which takes the luck of the traffic out of the difference; else each run has blocks of its
- * own and their variances add, with Welch's degrees of freedom.
+ * variance is the larger of two: from leaving out one block after the other (delete-a-block
+ * jackknife), and from how far each block's own statistic is from that of the whole (sectioning).
+ * For a mean both are the method of batch means. A percentile on a plateau (one long step hits many
+ * requests alike) does not move when a block is left out: its jackknife says nothing, the blocks'
+ * own percentiles do. What blocks share of the queue's memory is added (oct_compare_inflation).
+ * Runs of the same requests are compared in pairs, block by block, which takes the luck of the
+ * traffic out of the difference; else each run has blocks of its own and their variances add, with
+ * Welch's degrees of freedom.
  *
  * Pure functions; sizes are bounded by the caller.
  */
@@ -14,13 +18,27 @@
 
 #include <glib.h>
 
-#define OCT_COMPARE_BLOCKS_MAX 10
-#define OCT_COMPARE_VALUES_MIN 200u /* of a run: fewer are not compared */
-#define OCT_COMPARE_ALPHA      0.05
+#define OCT_COMPARE_BLOCKS_MIN 3 /* of each run */
+/* Differences of pairs remember less, and freedom counts more. */
+#define OCT_COMPARE_BLOCKS_MIN_PAIRS 5
+#define OCT_COMPARE_BLOCKS_MAX       10
+#define OCT_COMPARE_VALUES_MIN       200u /* of a run: fewer are not compared */
+#define OCT_COMPARE_ALPHA            0.05
+/* A block is so many times as long as the requests that are in the system at once. */
+#define OCT_COMPARE_BLOCK_LENGTH 5
+/* What is less of the larger value does not matter: such runs are equal, however sure it is. */
+#define OCT_COMPARE_MATTERS 1e-3
 
-/* Blocks of a sample of n: 5, and 10 from 2,000 values on. Twice as long a block forgets the queue
- * before it better, which counts for more than the freedom of ten while blocks are short. */
-guint oct_compare_blocks(gsize n);
+/* `in_system` is, here and below, how many of the sample's requests are in the system at once on
+ * average: mean residence x sampled arrivals per second (Little's law); 0 = no memory. */
+
+/* Of a sample of n: as many as OCT_COMPARE_BLOCK_LENGTH allows, within the limits. */
+guint oct_compare_blocks(gsize n, double in_system, gboolean paired);
+
+/* The variance of a sample's mean, over what its `n_blocks` show of it: neighbouring blocks share
+ * what the queue remembers. For a memory that fades exponentially in two mean residences: requests
+ * mix with those before them, and load with itself (chosen on replays, doc/compare.md). >= 1. */
+double oct_compare_inflation(gsize n, double in_system, guint n_blocks);
 
 typedef enum oct_statistic {
   OCT_STATISTIC_MEAN,
@@ -35,16 +53,25 @@ typedef struct oct_difference {
   double difference, low, high; /* b - a, and its interval of 95 % */
   double relative;              /* difference / a; NAN for a = 0 */
   double p;                     /* chance of one so large between runs that do not differ */
-  double above;  /* chance that a request takes longer in b than in a (pairs: than itself), ties
-                    half;  0.5 = no effect */
-  guint freedom; /* degrees of freedom, rounded down */
+  double above;   /* chance that a request takes longer in b than in a (pairs: than itself), ties
+                     half; 0.5 = no effect */
+  gboolean equal; /* the difference is too small to matter: OCT_COMPARE_MATTERS */
+  guint freedom;  /* degrees of freedom, rounded down */
 } oct_difference;
 
-/* a[n], b[n]: the same requests in order of arrival. FALSE: fewer than OCT_COMPARE_VALUES_MIN. */
-gboolean oct_compare_paired(const double *a, const double *b, gsize n, oct_statistic statistic,
-                            oct_difference *out);
-/* Each in order of arrival. */
-gboolean oct_compare_unpaired(const double *a, gsize n_a, const double *b, gsize n_b,
+/* a[n], b[n]: the same requests in order of arrival. Blocks that all move alike have no variance:
+ * the move is real (p = 0). FALSE: fewer than OCT_COMPARE_VALUES_MIN. */
+gboolean oct_compare_paired(const double *a, const double *b, gsize n, double in_system,
+                            oct_statistic statistic, oct_difference *out);
+
+typedef struct oct_compare_sample {
+  const double *values; /* in order of arrival */
+  gsize n;
+  double in_system;
+} oct_compare_sample;
+/* Without any variance a difference cannot be told from chance: p = 1, and the interval reaches to
+ * 0. FALSE: as above. */
+gboolean oct_compare_unpaired(const oct_compare_sample *a, const oct_compare_sample *b,
                               oct_statistic statistic, oct_difference *out);
 
 /* Holm's: values of n tests that are looked at together, so that the chance of any false alarm

@@ -427,7 +427,7 @@
     const [a, b] = c.reports;
     head(`${nameOf(a, 0)} against ${nameOf(b, 1)}`, `${title(a)}; ${title(b)}.`);
     const k = card(grid(), "Differences and their significance", c.method, true);
-    const look = (t) => (t.differs ? add(null, "span", {class: t.relative > 0 ? "bad" : "good"}, t.relative > 0 ? "longer" : "shorter") : add(null, "span", {class: "soft"}, "no difference shown"));
+    const look = (t) => (t.differs ? add(null, "span", {class: t.difference > 0 ? "bad" : "good"}, t.difference > 0 ? "longer" : "shorter") : add(null, "span", {class: "soft"}, t.equal ? "equal" : "no difference shown"));
     table(k, [["", ""], ["A", "n"], ["B", "n"], ["B − A", "n"], ["95 % interval", "n"], ["relative", "n"], ["p", "n"], ["p, all tests", "n"], ["B above A", "n"], ["", ""]],
       c.tests.map((t) => [t.name, seconds(t.a), seconds(t.b), seconds(t.difference), `${seconds(t.low)} … ${seconds(t.high)}`, share(t.relative), chance(t.p), chance(t.p_adjusted), share(t.above), look(t)]));
     texts(grid(), "How to read it", null, c.notes);
