@@ -363,6 +363,12 @@ run_plan(options *o, GError **error) {
     good = oct_report_file_write(o->json, plan, error);
   if (good && o->html != NULL)
     good = oct_report_file_write_html(o->html, plan, error);
+  const char *why = json_string_value(json_object_get(plan, "no_verdict"));
+  if (good && why != NULL) {
+    g_set_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_UNDECIDED,
+                "no verdict is possible, and no layout is recommended: %s", why);
+    good = FALSE;
+  }
   json_decref(plan);
   return good;
 }
@@ -410,7 +416,8 @@ oct_cmd_plan(int argc, char **argv) {
       "TRACE is what octet replay takes. Every layout of the model on each --node is considered;\n"
       "a parallel size or --replicas above 1 is kept to. Knobs take several values "
       "(--kv-cache-dtype\n"
-      "bfloat16,fp8 --max-num-seqs 128,256). doc/plan.md in the source explains the method.\n\n%s",
+      "bfloat16,fp8 --max-num-seqs 128,256). Traffic that is too short for a verdict gets bounds,\n"
+      "no recommendation, and exit status 1. doc/plan.md in the source explains the method.\n\n%s",
       policies);
   const oct_cli_usage usage = {
       .command = COMMAND,

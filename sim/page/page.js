@@ -482,7 +482,12 @@
     const many = new Set(plan.layouts.map((l) => l.node)).size > 1;
     const slo = q.slo.map((o) => `${o.name} ≤ ${seconds(o.limit_s)}`).join(", ");
     head(`Plan: ${q.goal} of ${q.model}`, `${q.trace}: ${count(q.mean_input_tokens)} tokens in and ${count(q.mean_output_tokens)} out in the mean; ${slo}${q.wanted_rate ? `; for ${count(q.wanted_rate)} sessions/s` : ""}.`);
-    if (!finals.length) {
+    if (plan.no_verdict) {
+      add(page, "p", {class: "bad"}, `No verdict is possible, and no layout is recommended. ${plan.no_verdict}.`);
+      if (finals.length)
+        table(card(grid(), "What can be said", "The highest rate that was seen to be served, and what the roofline allows.", true), [["layout"], ["GPUs", "n"], ["/s at least", "n"], ["/s at most", "n"]],
+          finals.map((x) => [planName(x, many), count(x.gpus_per_node), count(x.rate), count(x.floor_rate)]));
+    } else if (!finals.length) {
       add(page, "p", {class: "bad"}, "No layout serves this under these objectives.");
     } else {
       const f = finals[0];
@@ -494,11 +499,12 @@
       table(t, [["layout"], ["GPUs", "n"], ["rate /s", "n"], ["± 95 %", "n"], ["streams", "n"], ["requests a stream", "n"], ["TTFT p99", "n"], ["TPOT p99", "n"], ["/s a GPU", "n"], ["per 1M tokens", "n"]],
         finals.map((x) => [planName(x, many), count(x.gpus_per_node * x.nodes), count(x.rate), count(x.rate_half), count(x.n), count(x.requests_least), seconds(x.ttft_p99_s), seconds(x.tpot_p99_s), count(x.rate_per_gpu), count(x.price_per_million_tokens)]), 0);
       if (f.p99_thin) add(t, "p", {class: "note"}, `The first one's p99 rest on ${count(f.requests_least)} requests a stream, fewer than 10,000.`);
-      if (f.warmup_short) add(t, "p", {class: "note"}, "The warm-up is shorter than five mean residence times.");
+      if (f.warmup_short) add(t, "p", {class: "note"}, "The warm-up is shorter than five mean residence times: a longer load may serve less.");
       bars(card(grid(), "Rate of the finals, and what changes do to the first", w.cost_error_from, true), "what-if", {labels: w.changes.map((x) => x.change).concat(["as it is"]), sets: [{name: planName(f, many), values: w.changes.map((x) => x.rate).concat([f.rate])}].concat(finals.length > 1 ? [{name: planName(finals[1], many), values: w.changes.map((x) => x.runner_up_rate).concat([finals[1].rate])}] : []), across: true, form: count, valueLabel: "sessions/s of a node", height: 100 + 44 * (w.changes.length + 1)});
       const v = card(grid(), "What would change the answer", null, true);
       table(v, [["if"], ["rate /s", "n"], ["GPUs", "n"], ["runner-up /s", "n"], ["", ""]], w.changes.map((x) => [x.change + (x.change.startsWith("step costs") ? ` ${share(w.cost_error)}` : ""), count(x.rate), count(x.gpus), count(x.runner_up_rate), x.flips ? add(null, "span", {class: "bad"}, "the ranking flips") : ""]));
       add(v, "p", {class: w.flips ? "bad" : "soft"}, w.flips ? "The ranking of the first two flips under one of these changes." : "The first stays ahead of the second under each of these changes.");
+      add(v, "p", {class: "soft"}, `Coarse: a rate is told to ${share(plan.method.coarse_tolerance)}, smaller differences say nothing.`);
       if (f.after_loss)
         table(card(grid(), "One GPU lost", "The rates of this plan are those of what goes on after the loss of one GPU; whole: coarse.", true), [["layout"], ["what goes on"], ["/s after the loss", "n"], ["/s whole", "n"]], finals.map((x) => [planName(x, many), x.after_loss, count(x.rate), count(x.healthy_rate)]));
       if (plan.demand) demand(plan.demand);
@@ -506,10 +512,12 @@
       texts(g, "Error of these figures", "What predictions of this kind were off by, where they could be compared.", w.cost_error_from ? [w.cost_error_from] : []);
       texts(g, "Assumptions", "Of the first final's runs.", plan.assumptions);
     }
-    section("Pareto front");
-    front(plan, many);
-    table(card(grid(), "On the front", "Simulated layouts that none beats in rate per GPU, TTFT and TPOT together; coarse.", true), [["layout"], ["GPUs", "n"], ["/s", "n"], ["/s a GPU", "n"], ["TTFT p99", "n"], ["TPOT p99", "n"]],
-      plan.pareto.map((l) => [planName(l, many), count(l.gpus), count(l.rate_per_gpu * l.gpus), count(l.rate_per_gpu), seconds(l.ttft_p99_s), seconds(l.tpot_p99_s)]));
+    if (plan.pareto.length) {
+      section("Pareto front");
+      front(plan, many);
+      table(card(grid(), "On the front", "Simulated layouts that none beats in rate per GPU, TTFT and TPOT together; coarse.", true), [["layout"], ["GPUs", "n"], ["/s", "n"], ["/s a GPU", "n"], ["TTFT p99", "n"], ["TPOT p99", "n"]],
+        plan.pareto.map((l) => [planName(l, many), count(l.gpus), count(l.rate_per_gpu * l.gpus), count(l.rate_per_gpu), seconds(l.ttft_p99_s), seconds(l.tpot_p99_s)]));
+    }
     section("Layouts");
     const m = plan.method.layouts;
     const l = card(grid(), "All layouts", `${m.simulated + m.finalist} simulated, of them ${m.finalist} in full; ${m.bounded} bounded by the roofline; ${m.outpaced} outpaced by estimate; ${m.illegal} illegal. Coarse: ${count(plan.method.coarse_requests)} requests.`, true);

@@ -11,9 +11,9 @@
 #include "sim/plan/search.h"
 #include "sim/replay/jobs.h"
 
-#define COARSE_TOLERANCE 0.06
-#define FULL_TOLERANCE   0.02
-#define FULL_STRETCH_MAX 4
+#define FULL_TOLERANCE    0.02
+#define FULL_STRETCH_MAX  4
+#define STRETCH_SHORT_MAX 16
 
 /* ---------------------------------------------------------------- the state's file */
 
@@ -90,7 +90,7 @@ typedef struct batch {
   oct_plan_race *race;
   const oct_plan_job *jobs;
   guint n, n_done;
-  oct_plan_ready_fn ready;
+  oct_plan_prepare_fn prepare; /* NULL = none waits */
   void *user;
   gboolean *taken;
   json_t **found;   /* [n]: of those that ran; owned */
@@ -111,8 +111,7 @@ coarse_requests(const oct_plan_race *race, const oct_plan_layout *l, double rate
   const oct_plan_workload *w = &race->workload;
   const double asked = (double)race->options->coarse_requests;
   const double requests = rate / l->run.n_replicas * w->requests_per_start;
-  const double residence_s = w->mean_output * oct_plan_pace_token_s(&l->bound.pace, w, requests);
-  const double wanted = requests * residence_s * COARSE_RESIDENCES;
+  const double wanted = requests * oct_plan_layout_residence_s(l, w, rate) * COARSE_RESIDENCES;
   return (guint64)CLAMP(wanted, asked, asked * COARSE_LONGER_MAX);
 }
 
@@ -140,6 +139,20 @@ one_run(const oct_plan_probe *probe, double rate, GError **error) {
                    served ? json_null() : json_real(rate), "probes", 1, "at", at);
 }
 
+/* Assumptions are of the search: out of the runs that it shows. */
+static json_t *
+told_once(json_t *found) {
+  static const char *const names[] = {"unjudged", "at"};
+  for (gsize i = 0; i < G_N_ELEMENTS(names); i++) {
+    json_t *run = json_object_get(found, names[i]), *texts = json_object_get(run, "assumptions");
+    if (texts == NULL)
+      continue;
+    json_object_set(found, "assumptions", texts);
+    json_object_del(run, "assumptions");
+  }
+  return found;
+}
+
 static json_t *
 run_search(void *user, guint index, GError **error) {
   const batch *b = user;
@@ -159,40 +172,52 @@ run_search(void *user, guint index, GError **error) {
                           .requests_per_start = race->workload.requests_per_start,
                           .seconds = o->full_seconds,
                           .strict = job->full,
+                          .assumptions = job->full && job->seed == 0,
                           .alone = l->alone && !job->together ? &l->bound.pace : NULL,
                           .workload = &race->workload};
   set_horizon(race, &config, job, &probe);
   if (job->together)
     return one_run(&probe, job->guess, error);
-  const oct_plan_search_options search = {
-      .probe = probe_rate,
-      .user = &probe,
-      .guess = job->guess,
-      .least = job->least,
-      .widen = job->widen,
-      .tolerance = job->full ? FULL_TOLERANCE : COARSE_TOLERANCE,
-      .stretch_max = job->full && race->workload.n_total == 0 ? FULL_STRETCH_MAX : 1};
-  return oct_plan_search(&search, error);
+  const gboolean more = race->workload.n_total == 0; /* of the traffic */
+  const oct_plan_search_options search = {.probe = probe_rate,
+                                          .user = &probe,
+                                          .guess = job->guess,
+                                          .least = job->least,
+                                          .widen = job->widen,
+                                          .tolerance = job->full ? FULL_TOLERANCE
+                                                                 : OCT_PLAN_COARSE_TOLERANCE,
+                                          .stretch_max = job->full && more ? FULL_STRETCH_MAX : 1,
+                                          .stretch_short_max = more ? STRETCH_SHORT_MAX : 1};
+  return told_once(oct_plan_search(&search, error));
 }
 
 /* ---------------------------------------------------------------- in the parent */
 
-/* The first job that is ready and not in the state. One that is there may make others ready. */
+/* Takes job i; whether the state has it. */
+static gboolean
+take_known(batch *b, guint i) {
+  g_autofree char *key = job_key(b->race, &b->jobs[i]);
+  b->taken[i] = TRUE;
+  b->results[i] = json_object_get(json_object_get(b->race->state, "done"), key);
+  b->n_done += b->results[i] != NULL;
+  return b->results[i] != NULL;
+}
+
+/* The first job that may begin and is not in the state. */
 static guint
 pick(void *user) {
   batch *b = user;
-  json_t *done = json_object_get(b->race->state, "done");
-  for (guint i = 0; i < b->n; i++) {
-    if (b->taken[i] || (b->ready != NULL && !b->ready(b->user, i)))
-      continue;
-    b->taken[i] = TRUE;
-    g_autofree char *key = job_key(b->race, &b->jobs[i]);
-    b->results[i] = json_object_get(done, key);
-    if (b->results[i] == NULL)
-      return i;
-    b->n_done++;
-    i = G_MAXUINT; /* from the first again */
-  }
+  gboolean more; /* one that is in the state may let others begin */
+  do {
+    more = FALSE;
+    for (guint i = 0; i < b->n; i++) {
+      if (b->taken[i] || (b->prepare != NULL && !b->prepare(b->user, i)))
+        continue;
+      if (!take_known(b, i))
+        return i;
+      more = TRUE;
+    }
+  } while (more);
   return OCT_JOBS_NONE;
 }
 
@@ -211,13 +236,13 @@ job_done(void *user, guint i) {
 
 gboolean
 oct_plan_run_ready(oct_plan_race *race, const char *phase, const oct_plan_job *jobs, guint n,
-                   oct_plan_ready_fn ready, void *user, json_t **results, GError **error) {
+                   oct_plan_prepare_fn prepare, void *user, json_t **results, GError **error) {
   g_autofree gboolean *taken = g_new0(gboolean, n + 1);
   g_autofree json_t **found = g_new0(json_t *, n + 1);
   batch b = {.race = race,
              .jobs = jobs,
              .n = n,
-             .ready = ready,
+             .prepare = prepare,
              .user = user,
              .taken = taken,
              .found = found,

@@ -26,6 +26,12 @@ oct_plan_layout_clear(gpointer layout) {
 
 /* ---------------------------------------------------------------- one layout */
 
+double
+oct_plan_layout_residence_s(const oct_plan_layout *l, const oct_plan_workload *w, double rate) {
+  const double requests = rate / l->run.n_replicas * w->requests_per_start;
+  return w->mean_output * oct_plan_pace_token_s(&l->bound.pace, w, requests);
+}
+
 static char *
 label_of(const oct_setup_options *options, const char *knobs) {
   const oct_parallel *p = &options->engine.instance.parallel;

@@ -51,6 +51,11 @@ gboolean oct_plan_layouts(const oct_plan_variant *variant, guint number, guint32
                           GError **error) G_GNUC_WARN_UNUSED_RESULT;
 void oct_plan_layout_clear(gpointer layout); /* for g_array_set_clear_func() */
 
+/* How long a request stays at `rate` session starts per second, in the mean and without waiting, by
+ * priced steps; 0 = not known. */
+double oct_plan_layout_residence_s(const oct_plan_layout *layout, const oct_plan_workload *workload,
+                                   double rate);
+
 /* "octet serve MODEL --tensor-parallel-size 4 …" of all replicas of a node; owned. */
 char *oct_plan_serve_command(const oct_plan_layout *layout) G_GNUC_WARN_UNUSED_RESULT;
 

@@ -5,11 +5,18 @@
 #include <math.h>
 #include <string.h>
 
+#include "sim/plan/probe.h"
 #include "sim/replay/measured-json.h"
 
 static const oct_plan_layout *
 layout_at(const oct_plan_race *race, guint i) {
   return &g_array_index(race->layouts, oct_plan_layout, i);
+}
+
+static const char *
+trace_of(const oct_plan_race *race) {
+  const oct_replay_config *c = race->options->base;
+  return c->trace_name != NULL ? c->trace_name : c->rows.path;
 }
 
 static double
@@ -26,6 +33,12 @@ copy_of(const json_t *object, const char *name) {
 
 /* ---------------------------------------------------------------- layouts */
 
+/* The roofline's rate; null = it has none. */
+static json_t *
+floor_json(const oct_plan_layout *l) {
+  return l->bound.rate_most < G_MAXDOUBLE ? json_real(l->bound.rate_most) : json_null();
+}
+
 static json_t *
 layout_json(const oct_plan_race *race, guint i) {
   const oct_plan_layout *l = layout_at(race, i);
@@ -34,9 +47,7 @@ layout_json(const oct_plan_race *race, guint i) {
   json_t *out = json_pack("{s:s, s:o, s:i, s:s, s:o}", "label", l->label, "node",
                           oct_json_text(l->options.node), "gpus", (int)l->gpus, "fate",
                           oct_plan_fate_name(l->fate), "why", oct_json_text(l->why));
-  json_object_set_new(out, "floor_rate",
-                      legal && l->bound.rate_most < G_MAXDOUBLE ? json_real(l->bound.rate_most)
-                                                                : json_null());
+  json_object_set_new(out, "floor_rate", legal ? floor_json(l) : json_null());
   json_object_set_new(out, "priced_rate", legal ? json_real(l->bound.rate_guess) : json_null());
   json_object_set_new(out, "coarse_rate", oct_json_real(race->coarse[i]));
   json_object_set_new(out, "ttft_p99_s", copy_of(at, "ttft_p99_s"));
@@ -44,10 +55,19 @@ layout_json(const oct_plan_race *race, guint i) {
   return out;
 }
 
+/* Its place among the finals, and after them. */
+static guint
+place_of(const oct_plan_final *finals, guint n, guint layout) {
+  guint place = 0;
+  while (place < n && finals[place].layout != layout)
+    place++;
+  return place;
+}
+
 /* Of layouts that were simulated: more rate per GPU, less TTFT, less TPOT; what nobody beats in
- * all. */
+ * all. Of equals the best final stands for all, or else the first in the list. */
 static json_t *
-front_json(const oct_plan_race *race) {
+front_json(const oct_plan_race *race, const oct_plan_final *finals, guint n) {
   json_t *front = json_array();
   for (guint i = 0; i < race->layouts->len; i++) {
     const json_t *at = race->coarse_at[i];
@@ -62,7 +82,8 @@ front_json(const oct_plan_race *race) {
       double first = number(other, "ttft_p99_s"), gap = number(other, "tpot_p99_s");
       gboolean no_worse = rate >= mine && !(first > ttft) && !(gap > tpot);
       gboolean better = rate > mine || first < ttft || gap < tpot;
-      beaten = no_worse && (better || k < i);
+      const guint place = place_of(finals, n, i), others = place_of(finals, n, k);
+      beaten = no_worse && (better || others < place || (others == place && k < i));
     }
     if (!beaten)
       json_array_append_new(
@@ -105,6 +126,16 @@ nodes_of(const oct_plan_race *race, const oct_plan_final *f) {
   return oct_plan_nodes_with(race->options, f->rate.mean, f->healthy);
 }
 
+/* All of it but the assumptions, which are told once. */
+static json_t *
+search_json(const json_t *search) {
+  static const char *const names[] = {"rate", "too_high", "probes", "at", "unjudged"};
+  json_t *out = json_object();
+  for (gsize i = 0; i < G_N_ELEMENTS(names); i++)
+    json_object_set_new(out, names[i], copy_of(search, names[i]));
+  return out;
+}
+
 static json_t *
 final_json(const oct_plan_race *race, const oct_plan_final *f) {
   static const char *const means[] = {"ttft_p50_s", "ttft_p99_s",          "tpot_p50_s",
@@ -117,9 +148,7 @@ final_json(const oct_plan_race *race, const oct_plan_final *f) {
   double sums[G_N_ELEMENTS(means)] = {0};
   for (guint k = 0; k < f->rate.n; k++) {
     const json_t *search = f->searches[k], *at = json_object_get(search, "at");
-    json_t *copy = json_deep_copy(search);
-    json_object_del(json_object_get(copy, "at"), "assumptions");
-    json_array_append_new(seeds, copy);
+    json_array_append_new(seeds, search_json(search));
     least = MIN(least, json_integer_value(json_object_get(at, "measured")));
     short_warmup |= json_is_true(json_object_get(at, "warmup_short"));
     for (gsize i = 0; i < G_N_ELEMENTS(means); i++)
@@ -137,6 +166,8 @@ final_json(const oct_plan_race *race, const oct_plan_final *f) {
                       json_integer(l->alone ? 1 : (json_int_t)l->run.n_replicas));
   json_object_set_new(out, "after_loss", oct_json_text(l->after_loss));
   json_object_set_new(out, "healthy_rate", oct_json_real(f->healthy));
+  json_object_set_new(out, "judged", json_boolean(f->unjudged == NULL));
+  json_object_set_new(out, "floor_rate", floor_json(l));
   json_object_set_new(out, "rate_per_gpu", json_real(f->rate.mean / l->gpus));
   const double tokens_per_s = tokens_at_rate(race, f, sums[4], !short_warmup);
   json_object_set_new(out, "price_per_million_tokens",
@@ -150,6 +181,67 @@ final_json(const oct_plan_race *race, const oct_plan_final *f) {
                           : json_null());
   json_object_set_new(out, "seeds", seeds);
   return out;
+}
+
+/* How much more there has to be of the trace, to tell of a load at which a request stays so long.
+ */
+static void
+add_wanted_length(GString *text, const oct_plan_race *race, const oct_plan_layout *l,
+                  const json_t *at) {
+  const double windows = OCT_METRICS_RESIDENCES / (1 - OCT_PLAN_WARMUP_SHARE);
+  if (race->workload.n_total == 0) {
+    g_string_append_printf(text, ". A --duration of more than %.3g s tells",
+                           windows * number(at, "residence_mean_s"));
+    return;
+  }
+  const double rate = l->bound.rate_guess;
+  const double residence_s = oct_plan_layout_residence_s(l, &race->workload, rate);
+  if (residence_s > 0)
+    g_string_append_printf(text,
+                           ". At the %.4g/s that steps are priced for it would have to have about "
+                           "%.0f requests, and has %" G_GUINT64_FORMAT,
+                           rate, rate * race->workload.requests_per_start * residence_s * windows,
+                           race->workload.n_total);
+  g_string_append(text, ". A longer trace tells, or generated traffic with lengths like its own "
+                        "(--input, --output)");
+}
+
+static char *
+why_unjudged(const oct_plan_race *race, guint layout, const json_t *search) {
+  const oct_plan_layout *l = layout_at(race, layout);
+  const json_t *at = json_object_get(search, "unjudged");
+  GString *text = g_string_new(NULL);
+  g_string_printf(text,
+                  "%s at %.4g/s: %s %s %.3g s, %.3g s of it measured, while a request stays %.3g s "
+                  "in the mean: ",
+                  l->label, number(at, "rate"), trace_of(race),
+                  race->workload.n_total == 0 ? "was simulated for" : "lasts",
+                  number(at, "seconds"), number(at, "window_s"), number(at, "residence_mean_s"));
+  if (json_is_true(json_object_get(at, "too_short")))
+    g_string_append_printf(text, "%d mean residence times are needed to tell that a load is served",
+                           OCT_METRICS_RESIDENCES);
+  else
+    g_string_append(text, "too few to tell whether the backlog grows");
+  const double rate = number(search, "rate");
+  if (rate > 0)
+    g_string_append_printf(text, ". %.4g/s is served; how much more is not known", rate);
+  add_wanted_length(text, race, l, at);
+  if (race->options->wanted <= 0 && rate > 0)
+    g_string_append(text, ", or --rate with a rate that is no higher than what is served");
+  return g_string_free(text, FALSE);
+}
+
+char *
+oct_plan_no_verdict(const oct_plan_race *race, const oct_plan_final *finals, guint n) {
+  for (guint i = 0; i < n; i++)
+    if (finals[i].unjudged != NULL)
+      return why_unjudged(race, finals[i].layout, finals[i].unjudged);
+  for (guint i = 0; i < race->layouts->len && n == 0; i++) {
+    const json_t *at = json_object_get(race->searches[i], "unjudged");
+    if (json_is_true(json_object_get(at, "too_short")) && !(number(race->searches[i], "rate") > 0))
+      return why_unjudged(race, race->searched_as[i], race->searches[i]);
+  }
+  return NULL;
 }
 
 /* ---------------------------------------------------------------- what-ifs */
@@ -217,15 +309,27 @@ question_json(const oct_plan_race *race) {
                                     oct_json_seconds(o->base->slo.items[i].limit_ns)));
   return json_pack("{s:s, s:o, s:s, s:o, s:f, s:f, s:f, s:f, s:o, s:i}", "goal", goals[o->goal],
                    "wanted_rate", o->wanted > 0 ? json_real(o->wanted) : json_null(), "trace",
-                   o->base->trace_name != NULL ? o->base->trace_name : o->base->rows.path, "slo",
-                   slo, "mean_input_tokens", race->workload.mean_input, "mean_output_tokens",
-                   race->workload.mean_output, "requests_per_start",
+                   trace_of(race), "slo", slo, "mean_input_tokens", race->workload.mean_input,
+                   "mean_output_tokens", race->workload.mean_output, "requests_per_start",
                    race->workload.requests_per_start, "own_rate", race->workload.own_rate, "model",
                    oct_json_text(o->variants[0].options.model), "nodes_max", (int)o->nodes_max);
 }
 
+/* The longest load of a final's searches, which go on where their horizon is too short. */
 static json_t *
-method_json(const oct_plan_race *race) {
+longest_json(const oct_plan_final *finals, guint n) {
+  double most = 0;
+  for (guint f = 0; f < n; f++)
+    for (guint k = 0; k < finals[f].rate.n; k++) {
+      const double at = number(json_object_get(finals[f].searches[k], "at"), "seconds");
+      const double over = number(json_object_get(finals[f].searches[k], "unjudged"), "seconds");
+      most = fmax(most, fmax(at, over)); /* either may be NAN */
+    }
+  return most > 0 ? json_real(most) : json_null();
+}
+
+static json_t *
+method_json(const oct_plan_race *race, const oct_plan_final *finals, guint n) {
   const oct_plan_options *o = race->options;
   guint counts[OCT_PLAN_FATE_COUNT] = {0};
   for (guint i = 0; i < race->layouts->len; i++)
@@ -235,9 +339,11 @@ method_json(const oct_plan_race *race) {
     json_object_set_new(fates, oct_plan_fate_name((oct_plan_fate)f), json_integer(counts[f]));
   guint64 total = race->workload.n_total;
   guint64 coarse = total > 0 ? MIN(total, o->coarse_requests) : o->coarse_requests;
-  return json_pack("{s:o, s:I, s:o, s:o, s:i, s:b, s:I}", "layouts", fates, "coarse_requests",
-                   (json_int_t)coarse, "full_seconds",
-                   total > 0 ? json_null() : json_real(o->full_seconds), "full_requests",
+  return json_pack("{s:o, s:I, s:f, s:o, s:o, s:o, s:i, s:b, s:I}", "layouts", fates,
+                   "coarse_requests", (json_int_t)coarse, "coarse_tolerance",
+                   OCT_PLAN_COARSE_TOLERANCE, "full_seconds",
+                   total > 0 ? json_null() : json_real(o->full_seconds), "full_seconds_most",
+                   total > 0 ? json_null() : longest_json(finals, n), "full_requests",
                    total > 0 ? json_integer((json_int_t)total) : json_null(), "seeds",
                    (int)(race->workload.generated ? o->seeds : 1), "one_stream",
                    !race->workload.generated, "runs", (json_int_t)race->probes);
@@ -258,21 +364,22 @@ demand_json(const oct_plan_race *race, const oct_plan_final *finals, guint n) {
 /* Those of the first final's first stream; the others differ in the number of requests. */
 static json_t *
 assumptions_json(const oct_plan_final *finals, guint n) {
-  return n > 0 ? copy_of(json_object_get(finals[0].searches[0], "at"), "assumptions") : json_null();
+  return n > 0 ? copy_of(finals[0].searches[0], "assumptions") : json_null();
 }
 
 json_t *
 oct_plan_json(const oct_plan_race *race, const oct_plan_final *finals, guint n_finals,
-              const oct_plan_whatifs *whatifs) {
+              const oct_plan_whatifs *whatifs, const char *no_verdict) {
   json_t *layouts = json_array(), *list = json_array();
+  const guint n_sure = no_verdict == NULL ? n_finals : 0;
   for (guint i = 0; i < race->layouts->len; i++)
     json_array_append_new(layouts, layout_json(race, i));
   for (guint i = 0; i < n_finals; i++)
     json_array_append_new(list, final_json(race, &finals[i]));
   g_autofree char *command =
-      n_finals > 0 ? oct_plan_serve_command(layout_at(race, finals[0].layout)) : NULL;
+      n_sure > 0 ? oct_plan_serve_command(layout_at(race, finals[0].layout)) : NULL;
   const oct_dtype type =
-      n_finals > 0 ? layout_at(race, finals[0].layout)->options.weight_type : OCT_DTYPE_NONE;
+      n_sure > 0 ? layout_at(race, finals[0].layout)->options.weight_type : OCT_DTYPE_NONE;
   g_autofree char *needs =
       type != OCT_DTYPE_NONE
           ? g_strdup_printf("a checkpoint whose weights are %s: a server has them as they are "
@@ -280,12 +387,14 @@ oct_plan_json(const oct_plan_race *race, const oct_plan_final *finals, guint n_f
                             oct_dtype_name(type))
           : NULL;
   json_t *demand = race->demand.rate > 0 && oct_plan_asks_more(&race->options->asked)
-                       ? demand_json(race, finals, n_finals)
+                       ? demand_json(race, finals, n_sure)
                        : json_null();
-  return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "schema",
-                   OCT_PLAN_SCHEMA, "octet", PACKAGE_VERSION, "question", question_json(race),
-                   "demand", demand, "method", method_json(race), "finals", list, "what_if",
-                   whatifs_json(race, finals, n_finals, whatifs), "assumptions",
-                   assumptions_json(finals, n_finals), "pareto", front_json(race), "serve",
+  return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "schema",
+                   OCT_PLAN_SCHEMA, "octet", PACKAGE_VERSION, "no_verdict",
+                   oct_json_text(no_verdict), "question", question_json(race), "demand", demand,
+                   "method", method_json(race, finals, n_finals), "finals", list, "what_if",
+                   whatifs_json(race, finals, n_sure, whatifs), "assumptions",
+                   assumptions_json(finals, n_finals), "pareto",
+                   n_sure > 0 ? front_json(race, finals, n_finals) : json_array(), "serve",
                    oct_json_text(command), "serve_needs", oct_json_text(needs), "layouts", layouts);
 }

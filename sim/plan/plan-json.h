@@ -15,6 +15,9 @@ typedef struct oct_plan_final {
   oct_plan_estimate rate;
   double healthy; /* its coarse rate without a loss; NAN = no loss is asked for */
   double score;
+  /* The first of its searches whose highest rate is not known (oct_plan_search()), borrowed; NULL =
+   * all were judged, or serve what is wanted. */
+  const json_t *unjudged;
 } oct_plan_final;
 
 typedef struct oct_plan_whatifs {
@@ -26,8 +29,13 @@ typedef struct oct_plan_whatifs {
   const json_t *together;
 } oct_plan_whatifs;
 
-/* Finals in order, the best first. Owned. */
+/* Why no layout can be recommended: the first final whose rate is not known, or, where there is no
+ * final, the first coarse search that its length kept from any; owned. NULL = one can, or none
+ * serves anything. */
+char *oct_plan_no_verdict(const oct_plan_race *race, const oct_plan_final *finals, guint n);
+
+/* Finals in order, the best first; `no_verdict` as above. Owned. */
 json_t *oct_plan_json(const oct_plan_race *race, const oct_plan_final *finals, guint n_finals,
-                      const oct_plan_whatifs *whatifs);
+                      const oct_plan_whatifs *whatifs, const char *no_verdict);
 
 #endif

@@ -262,7 +262,8 @@ check_whole(oct_plan_race *race, GError **error) {
       const guint i = jobs[k].layout;
       const double whole = json_number_value(json_object_get(found[k], "rate"));
       checked[i] = TRUE;
-      if (whole >= race->coarse[i] / WHOLE_SLACK)
+      if (whole >= race->coarse[i] / WHOLE_SLACK ||
+          json_is_object(json_object_get(found[k], "unjudged")))
         continue;
       oct_plan_layout *l = layout_at(race, i);
       l->why =
@@ -300,20 +301,23 @@ stream_rate(const streams *s, guint f, guint k) {
 }
 
 /* A final's search on stream k begins at its rate on the first stream, times what the first final
- * made of k: streams that are easy are so for all layouts. */
+ * made of k: streams that are easy are so for all layouts. Where either served nothing on the first
+ * stream, it begins as the first stream did. */
 static gboolean
-is_stream_ready(void *user, guint i) {
+prepare_stream(void *user, guint i) {
   streams *s = user;
   if (i < s->n_finals)
     return TRUE;
   const guint f = (i - s->n_finals) / (s->seeds - 1), k = 1 + (i - s->n_finals) % (s->seeds - 1);
-  if (s->found[stream_job(s, f, 0)] == NULL || (f > 0 && s->found[stream_job(s, 0, k)] == NULL))
+  if (s->found[stream_job(s, f, 0)] == NULL || s->found[stream_job(s, 0, 0)] == NULL)
     return FALSE;
-  const double rate = stream_rate(s, f, 0);
-  if (!(rate > 0))
-    return TRUE; /* as the first stream began */
-  const double first = stream_rate(s, 0, 0), there = f > 0 ? stream_rate(s, 0, k) : 0;
-  s->jobs[i].guess = first > 0 && there > 0 ? rate * there / first : rate;
+  const double rate = stream_rate(s, f, 0), first = stream_rate(s, 0, 0);
+  if (!(rate > 0) || !(first > 0))
+    return TRUE;
+  if (f > 0 && s->found[stream_job(s, 0, k)] == NULL)
+    return FALSE;
+  const double there = f > 0 ? stream_rate(s, 0, k) : 0;
+  s->jobs[i].guess = there > 0 ? rate * there / first : rate;
   s->jobs[i].widen = NEXT_WIDEN;
   return TRUE;
 }
@@ -331,12 +335,36 @@ run_streams(oct_plan_race *race, oct_plan_final *finals, guint n, guint seeds, G
                                                     .guess = race->coarse[finals[f].layout],
                                                     .widen = FULL_WIDEN,
                                                     .change = {.name = ""}};
-  if (!oct_plan_run_ready(race, "final", s->jobs, n * seeds, is_stream_ready, s, s->found, error))
+  if (!oct_plan_run_ready(race, "final", s->jobs, n * seeds, prepare_stream, s, s->found, error))
     return FALSE;
   for (guint f = 0; f < n; f++)
     for (guint k = 0; k < seeds; k++)
       finals[f].searches[k] = s->found[stream_job(s, f, k)];
   return TRUE;
+}
+
+/* Whether the search found the highest rate, or one that is enough. */
+static gboolean
+is_judged(const oct_plan_race *race, const json_t *search) {
+  const double rate = json_number_value(json_object_get(search, "rate"));
+  return !json_is_object(json_object_get(search, "unjudged")) ||
+         (race->options->wanted > 0 && rate >= race->options->wanted);
+}
+
+/* Takes out those that are known to serve nothing. */
+static guint
+keep_served(oct_plan_race *race, oct_plan_final *finals, guint n) {
+  guint kept = 0;
+  for (guint f = 0; f < n; f++) {
+    if (finals[f].rate.mean > 0 || finals[f].unjudged != NULL) {
+      finals[kept++] = finals[f];
+      continue;
+    }
+    const json_t *high = json_object_get(finals[f].searches[0], "too_high");
+    layout_at(race, finals[f].layout)->why = g_strdup_printf(
+        "in full it does not serve %.4g/s: looked no further", json_number_value(high));
+  }
+  return kept;
 }
 
 static gboolean
@@ -351,6 +379,8 @@ run_finals(oct_plan_race *race, oct_plan_final *finals, guint n, GError **error)
     for (guint k = 0; k < seeds; k++) {
       const json_t *high = json_object_get(finals[f].searches[k], "too_high");
       rates[k] = json_number_value(json_object_get(finals[f].searches[k], "rate"));
+      if (finals[f].unjudged == NULL && !is_judged(race, finals[f].searches[k]))
+        finals[f].unjudged = finals[f].searches[k];
       if (json_is_number(high))
         left += (json_number_value(high) - rates[k]) / 2 / seeds;
     }
@@ -511,10 +541,14 @@ make(oct_plan_race *race, oct_plan_options *options, GError **error) {
       !oct_plan_open_state(race, error) || !race_coarse(race, error) || !check_whole(race, error))
     return NULL;
   guint n = pick_finals(race, finals);
-  if (!run_finals(race, finals, n, error) || !run_healthy(race, finals, n, error) ||
-      !run_changes(race, finals, n, &whatifs, error))
+  if (!run_finals(race, finals, n, error))
     return NULL;
-  return oct_plan_json(race, finals, n, &whatifs);
+  n = keep_served(race, finals, n);
+  g_autofree char *no_verdict = oct_plan_no_verdict(race, finals, n);
+  const guint n_sure = no_verdict == NULL ? n : 0;
+  if (!run_healthy(race, finals, n, error) || !run_changes(race, finals, n_sure, &whatifs, error))
+    return NULL;
+  return oct_plan_json(race, finals, n, &whatifs, no_verdict);
 }
 
 json_t *

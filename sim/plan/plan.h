@@ -30,6 +30,8 @@
 /* Coarse rates that were simulated were at most 1.3 times their estimate, full runs of Kimi K3 1.4
  * times (doc/plan.md 3): a layout that is left out may be the better one by a little. */
 #define OCT_PLAN_OUTPACED 0.75
+/* Between the highest rate that a coarse search found to be served and the lowest that is not. */
+#define OCT_PLAN_COARSE_TOLERANCE 0.06
 /* A p99 that rests on fewer requests is said to. */
 #define OCT_PLAN_P99_REQUESTS 10000
 

@@ -15,6 +15,9 @@
 #define SURE_MISS 1.002
 /* Of requests that arrived, so many may be turned away. */
 #define TURNED_AWAY_MAX 0.005
+/* A coarse run need not have settled, but of requests that stay longer than its window it says
+ * nothing. */
+#define COARSE_RESIDENCES_LEAST 1
 
 typedef struct watch {
   const oct_slo *slo;
@@ -53,6 +56,19 @@ set_latency(json_t *out, const char *name, const oct_hist *hist, double percent)
       out, name, any ? json_real((double)oct_hist_percentile(hist, percent) / 1e9) : json_null());
 }
 
+/* Whether the window says nothing of the load: for as long as the first requests stay the engine
+ * fills up, and a backlog that grows then proves nothing either. What waits for a place makes a run
+ * that is overloaded no shorter. */
+static gboolean
+is_short(const oct_plan_probe *probe, const oct_measured *m, double window_s) {
+  double stays_s = m->residence_mean_s;
+  const oct_hist *queue = m->latency[OCT_LATENCY_QUEUE];
+  if (m->verdict == OCT_VERDICT_SATURATED && oct_hist_count(queue) > 0)
+    stays_s -= oct_hist_mean(queue) / 1e9;
+  const double times = probe->strict ? OCT_METRICS_RESIDENCES : COARSE_RESIDENCES_LEAST;
+  return m->requests == 0 || window_s < times * stays_s;
+}
+
 static json_t *
 answer(const oct_plan_probe *probe, const oct_replay_config *config, const oct_replay_result *r,
        double rate, double seconds, guint32 deal) {
@@ -63,16 +79,20 @@ answer(const oct_plan_probe *probe, const oct_replay_config *config, const oct_r
   const json_t *met = oct_report_at(report, "slo.met");
   const gboolean cut = r->drive.cut_short;
   const gboolean slo_met = !cut && (met == NULL || json_is_true(met));
+  const double window_s = (double)(m->end_ns - m->from_ns) / 1e9;
+  const gboolean too_short = slo_met && is_short(probe, m, window_s);
   gboolean stable = m->verdict == OCT_VERDICT_STABLE && !(unserved > OCT_UNSERVED_SATURATED);
   if (!probe->strict)
-    stable = m->verdict != OCT_VERDICT_SATURATED;
+    stable = m->verdict != OCT_VERDICT_SATURATED && !too_short;
   const gboolean served =
       slo_met && stable && m->requests > 0 && turned_away <= TURNED_AWAY_MAX * (double)m->requests;
   const gboolean undecided = probe->strict && slo_met && m->verdict == OCT_VERDICT_UNDECIDED;
-  json_t *out = json_pack("{s:f, s:f, s:b, s:b, s:s, s:b, s:b, s:I}", "rate", rate, "seconds",
-                          seconds, "served", served, "undecided", undecided, "verdict",
-                          cut ? "misses the SLO" : oct_verdict_name(m->verdict), "cut_short", cut,
-                          "slo_met", slo_met, "measured", (json_int_t)m->requests);
+  json_t *out =
+      json_pack("{s:f, s:f, s:f, s:f, s:b, s:b, s:b, s:s, s:b, s:b, s:I}", "rate", rate, "seconds",
+                seconds, "window_s", window_s, "residence_mean_s", m->residence_mean_s, "too_short",
+                too_short, "served", served, "undecided", undecided, "verdict",
+                cut ? "misses the SLO" : oct_verdict_name(m->verdict), "cut_short", cut, "slo_met",
+                slo_met, "measured", (json_int_t)m->requests);
   const struct {
     const char *name, *path;
     double times;
@@ -90,7 +110,7 @@ answer(const oct_plan_probe *probe, const oct_replay_config *config, const oct_r
   set_latency(out, "ttft_p99_s", m->latency[OCT_LATENCY_TTFT], 99);
   set_latency(out, "tpot_p50_s", m->latency[OCT_LATENCY_TPOT], 50);
   set_latency(out, "tpot_p99_s", m->latency[OCT_LATENCY_TPOT], 99);
-  if (probe->strict) {
+  if (probe->assumptions) {
     json_t *assumptions = json_array();
     oct_replay_assumptions(config, r, assumptions);
     json_object_set_new(out, "assumptions", assumptions);

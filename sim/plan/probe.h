@@ -3,7 +3,8 @@
  * A rate is served when every objective is met, no more than a few requests in a thousand are
  * turned away, and the backlog does not grow: by a strict probe it is stable (oct_trend_verdict(),
  * batch means at 95 %), by a coarse one, whose horizon is too short to be sure, it is not
- * saturated.
+ * saturated. Neither says anything in a window that is too short for the time that requests stay,
+ * OCT_METRICS_RESIDENCES of it in a strict probe, one in a coarse one; or in which nothing arrived.
  *
  * The run is given up as soon as so many requests of its window have missed an objective that the
  * rest cannot mend it. The verdict is the one that the full run would have had: a percentile over
@@ -30,15 +31,16 @@ typedef struct oct_plan_probe {
   const oct_plan_pace *alone;
   const oct_plan_workload *workload; /* with `alone` */
   gboolean strict;
-  gboolean no_abort; /* run to the end in any case */
+  gboolean assumptions; /* tells what was assumed */
+  gboolean no_abort;    /* run to the end in any case */
 } oct_plan_probe;
 
 /* Runs it in this process: one with simgrid per process. Rates and tokens are of all replicas,
- * "measured" of those that were simulated. {"rate", "seconds", "served", "undecided",
- * "verdict", "cut_short", "slo_met", "measured", "requests_per_s", "output_tokens_per_s",
- * "input_tokens_per_s", "ttft_p99_s", "ttft_p50_s", "tpot_p99_s", "tpot_p50_s", "unserved_share",
- * "prefix_hit_share", "warmup_short", "simulated" replicas}, of a strict one also "assumptions"
- * (replay.h); owned. NULL with *error. */
+ * "measured" of those that were simulated. {"rate", "seconds", "window_s", "residence_mean_s",
+ * "too_short", "served", "undecided", "verdict", "cut_short", "slo_met", "measured",
+ * "requests_per_s", "output_tokens_per_s", "input_tokens_per_s", "ttft_p99_s", "ttft_p50_s",
+ * "tpot_p99_s", "tpot_p50_s", "unserved_share", "prefix_hit_share", "warmup_short", "simulated"
+ * replicas}, and "assumptions" (replay.h) where they are asked for; owned. NULL with *error. */
 json_t *oct_plan_probe_run(const oct_plan_probe *probe, double rate, double stretch,
                            GError **error) G_GNUC_WARN_UNUSED_RESULT;
 

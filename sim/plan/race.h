@@ -40,16 +40,18 @@ typedef struct oct_plan_race {
   guint64 probes; /* runs that the searches took */
 } oct_plan_race;
 
-/* Runs the jobs, those that the state has not got, and sets results[n] (borrowed from the state).
- */
+/* Runs the jobs, those that the state has not got, and sets results[n], the caller's array of what
+ * the state owns. */
 gboolean oct_plan_run_jobs(oct_plan_race *race, const char *phase, const oct_plan_job *jobs,
                            guint n, json_t **results, GError **error) G_GNUC_WARN_UNUSED_RESULT;
-/* Whether job i may begin, asked until it may: what it begins with is then settled in the caller's
- * `jobs`, from those `results` that are there (NULL: not yet). */
-typedef gboolean (*oct_plan_ready_fn)(void *user, guint i);
-/* The same for jobs of which some wait for others, each as soon as it may. */
+/* Readies job i: FALSE = it waits for others, and is asked again when one has ended. TRUE = it may
+ * begin, with what this has written into the caller's jobs[i]. It may look at the caller's
+ * `results`, which are cleared at first and filled one by one: NULL = has not ended. */
+typedef gboolean (*oct_plan_prepare_fn)(void *user, guint i);
+/* The same for jobs of which some wait for others, each as soon as it may. `jobs` and `results` are
+ * the caller's, and stay where they are until this returns. */
 gboolean oct_plan_run_ready(oct_plan_race *race, const char *phase, const oct_plan_job *jobs,
-                            guint n, oct_plan_ready_fn ready, void *user, json_t **results,
+                            guint n, oct_plan_prepare_fn prepare, void *user, json_t **results,
                             GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* Reads the state's file where there is one that belongs to these options, else begins anew. FALSE
  * with *error when it is another plan's, or cannot be read. */

@@ -124,10 +124,14 @@ print_method(FILE *out, const json_t *plan) {
       "%s runs; coarse: %s requests of an engine or five residence times, one stream; final: ",
       oct_report_count(oct_report_number(m, "runs")),
       oct_report_count(oct_report_number(m, "coarse_requests")));
-  if (oct_report_at(m, "full_seconds") != NULL)
-    g_string_append_printf(text, "%s of load, ",
-                           oct_report_seconds(oct_report_number(m, "full_seconds")));
-  else
+  const double seconds = oct_report_number(m, "full_seconds");
+  const double most = oct_report_number(m, "full_seconds_most");
+  if (isfinite(seconds)) {
+    g_string_append_printf(text, "%s of load, ", oct_report_seconds(seconds));
+    if (most > seconds)
+      g_string_append_printf(text, "up to %s where that was too short to judge, ",
+                             oct_report_seconds(most));
+  } else
     g_string_append_printf(text, "the trace's %s requests, ",
                            oct_report_count(oct_report_number(m, "full_requests")));
   g_string_append(text, json_is_true(json_object_get(m, "one_stream"))
@@ -165,13 +169,31 @@ print_finals(FILE *out, const json_t *finals, gboolean priced) {
                              "the first one's p99 rest on %s requests a stream, fewer than 10,000",
                              oct_report_count(oct_report_number(f, "requests_least")));
     if (json_is_true(json_object_get(f, "warmup_short")))
-      g_string_append_printf(text, "%sthe warm-up is shorter than five mean residence times",
+      g_string_append_printf(text,
+                             "%sthe warm-up is shorter than five mean residence times: a longer "
+                             "load may serve less",
                              text->len > 0 ? "; " : "");
     if (json_is_false(json_object_get(f, "wanted_is_sure")))
       g_string_append_printf(text, "%sthe lower end of its interval does not reach the rate wanted",
                              text->len > 0 ? "; " : "");
     if (text->len > 0)
       oct_report_print_wrapped(out, "note", text->str);
+  }
+}
+
+/* What can be said where finals cannot be judged. */
+static void
+print_bounds(FILE *out, const json_t *finals) {
+  gsize i;
+  const json_t *f;
+  if (json_array_size(finals) == 0)
+    return;
+  fprintf(out, "\n%-34s %5s %16s %16s\n", "rate /s of a node", "GPUs", "at least",
+          "roofline: at most");
+  json_array_foreach(finals, i, f) {
+    print_name(out, f, "", 34);
+    fprintf(out, " %5s %16s %16s\n", oct_report_count(oct_report_number(f, "gpus_per_node")),
+            rate_text(oct_report_number(f, "rate")), rate_text(oct_report_number(f, "floor_rate")));
   }
 }
 
@@ -201,7 +223,8 @@ print_whatifs(FILE *out, const json_t *plan) {
   gsize i;
   g_autoptr(GString) text = g_string_new(NULL);
   double error = oct_report_number(w, "cost_error");
-  fprintf(out, "\n%-34s %9s %6s %12s\n", "the first again, if", "rate /s", "GPUs", "runner-up /s");
+  fprintf(out, "\n%-34s %9s %6s %12s\n", "the first again (coarse), if", "rate /s", "GPUs",
+          "runner-up /s");
   json_array_foreach(json_object_get(w, "changes"), i, change) {
     g_autofree char *name =
         strstr(text_at(change, "change"), "step costs") != NULL
@@ -226,7 +249,9 @@ print_whatifs(FILE *out, const json_t *plan) {
                             : ". The first stays ahead of the second under each of these changes");
   if (error > 0 && json_is_false(json_object_get(w, "apart")))
     g_string_append(text, ", and prices that are wrong for one of them alone could turn it");
-  g_string_append_c(text, '.');
+  g_string_append_printf(text,
+                         ". A coarse rate is told to %.2g %%: smaller differences say nothing.",
+                         100 * oct_report_number(plan, "method.coarse_tolerance"));
   oct_report_print_wrapped(out, "range", text->str);
   if (error > 0)
     oct_report_print_wrapped(out, "error", text_at(w, "cost_error_from"));
@@ -264,7 +289,7 @@ print_layouts(FILE *out, const json_t *layouts, gboolean all) {
       g_autofree char *name = g_strdup_printf("%s: %s", text_at(l, "node"), text_at(l, "label"));
       g_autofree char *why = oct_report_at(l, "why") != NULL
                                  ? g_strdup(text_at(l, "why"))
-                                 : g_strdup_printf("%s/s (priced %s, roofline %s)",
+                                 : g_strdup_printf("%s/s coarse (priced %s, roofline %s)",
                                                    rate_text(oct_report_number(l, "coarse_rate")),
                                                    rate_text(oct_report_number(l, "priced_rate")),
                                                    rate_text(oct_report_number(l, "floor_rate")));
@@ -302,8 +327,14 @@ oct_plan_print(FILE *out, const json_t *plan, gboolean all) {
   print_question(out, plan);
   print_demand(out, plan);
   print_method(out, plan);
-  if (best == NULL) {
+  if (oct_report_at(plan, "no_verdict") != NULL) {
+    fputs("\nNo verdict is possible, and no layout is recommended.\n", out);
+    oct_report_print_wrapped(out, "why", text_at(plan, "no_verdict"));
+    print_bounds(out, finals);
+  } else if (best == NULL) {
     fputs("\nNo layout serves this under these objectives.\n", out);
+  }
+  if (best == NULL || oct_report_at(plan, "no_verdict") != NULL) {
     print_layouts(out, json_object_get(plan, "layouts"), all);
     return;
   }

@@ -14,8 +14,9 @@
 
 #define OCT_PLAN_PROBES_MAX 24
 
-/* In the child: {"served": bool, "undecided": bool, …} of `rate` at `stretch` times the usual
- * horizon; owned. NULL with *error. */
+/* In the child: {"served": bool, "undecided": bool, "too_short": bool, …} of `rate` at `stretch`
+ * times the usual horizon; too short: its length is why it is not served. Owned. NULL with *error.
+ */
 typedef json_t *(*oct_plan_probe_fn)(void *user, double rate, double stretch, GError **error);
 
 typedef struct oct_plan_search_options {
@@ -25,12 +26,16 @@ typedef struct oct_plan_search_options {
   double least;     /* a layout that does not serve this much is not searched further; 0 = none */
   double widen;     /* ratio of the first steps away from it, above 1 */
   double tolerance; /* the bracket is narrowed until its ratio is below 1 + this */
-  double
-      stretch_max; /* an undecided probe is repeated at twice the horizon up to so much; 1 = not */
+  /* An undecided probe is repeated at twice the horizon up to so much, one that is too short up to
+   * the other, which then is the usual horizon of the probes that follow; 1 = not. */
+  double stretch_max, stretch_short_max;
 } oct_plan_search_options;
 
 /* {"rate": highest served, 0 = none, "too_high": lowest not served, null = none found, "probes": n,
- * "at": the probe at rate, null = none}; owned. NULL with *error. */
+ * "at": the probe at rate, null = none, "unjudged": the probe at too_high where that was too
+ * short, or, where nothing was served, the first that could not be judged: `rate` is then only one
+ * that is served; null = it is the highest}; owned. NULL with
+ * *error. */
 json_t *oct_plan_search(const oct_plan_search_options *options,
                         GError **error) G_GNUC_WARN_UNUSED_RESULT;
 

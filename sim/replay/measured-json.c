@@ -88,6 +88,7 @@ oct_window_json(const oct_measured *m, const oct_whole_run *run) {
                                         ? "10 %: the run is too short for 5 mean residence times"
                                         : "max(5 mean residence times, 10 %)"));
   json_object_set_new(out, "extended", json_boolean(m->extended));
+  json_object_set_new(out, "too_short", json_boolean(m->too_short));
   json_object_set_new(out, "residence_mean_s", oct_json_real(m->residence_mean_s));
   json_object_set_new(out, "load_end_s", oct_json_seconds(run->load_end_ns));
   json_object_set_new(out, "span_s", oct_json_seconds(run->span_ns));

@@ -298,9 +298,13 @@ first_batch(const oct_metrics *m, oct_measured *out) {
     n += oct_hist_count(e2e);
   }
   out->residence_mean_s = n > 0 ? sum / (double)n / 1e9 : 0;
+  const double settled = 1e9 * OCT_METRICS_RESIDENCES * out->residence_mean_s;
+  const double length = (double)out->end_ns;
+  if (out->warmup_given)
+    out->too_short = length - (double)m->options.warmup_ns < settled;
   if (out->warmup_given || m->extended)
     return 0;
-  double length = (double)out->end_ns, wanted = MAX(5e9 * out->residence_mean_s, 0.1 * length);
+  double wanted = MAX(settled, 0.1 * length);
   out->too_short = wanted > 0.5 * length;
   if (out->too_short)
     wanted = 0.1 * length;

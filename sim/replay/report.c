@@ -223,6 +223,10 @@ oct_report_print_verdict(FILE *out, const json_t *r) {
   else if (is_true(r, "window.extended"))
     g_string_append(text, ": all was sent within one residence time, too soon to tell whether the "
                           "load is served; more requests tell, in a replay --find-capacity too");
+  if (is_true(r, "window.too_short") && !is_true(r, "window.extended") &&
+      strcmp(verdict, "undecided") == 0)
+    g_string_append(text, ": the window is too short for the mean residence time to say that the "
+                          "load is served");
   const double measured = oct_report_number(r, "requests.measured");
   const double answered = oct_report_number(r, "requests.answered");
   if (measured > answered)

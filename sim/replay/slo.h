@@ -20,10 +20,11 @@
 #define OCT_REPLAY_ERROR (oct_replay_error_quark())
 GQuark oct_replay_error_quark(void);
 typedef enum oct_replay_error {
-  OCT_REPLAY_ERROR_OPTION, /* an option that makes no sense, alone or with another */
-  OCT_REPLAY_ERROR_IO,     /* a file could not be written */
-  OCT_REPLAY_ERROR_STUCK,  /* requests are left that no event will ever end */
-  OCT_REPLAY_ERROR_CHILD,  /* a child process failed */
+  OCT_REPLAY_ERROR_OPTION,    /* an option that makes no sense, alone or with another */
+  OCT_REPLAY_ERROR_IO,        /* a file could not be written */
+  OCT_REPLAY_ERROR_STUCK,     /* requests are left that no event will ever end */
+  OCT_REPLAY_ERROR_CHILD,     /* a child process failed */
+  OCT_REPLAY_ERROR_UNDECIDED, /* there is too little of the traffic to tell */
 } oct_replay_error;
 
 typedef enum oct_latency {

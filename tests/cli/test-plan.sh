@@ -49,6 +49,24 @@ awk '/"warmup_short": true/ { short = 1 } /"rate":/ && !rate { rate = $2 + 0 }
         exit !(short && price > wanted * 0.999 && price < wanted * 1.001) }' "$work/short.json"
 ok $? "its tokens cost what its rate brings of them"
 
+# Forty requests are in the engine at once at any rate of interest: nothing can be recommended.
+{
+  echo '{"octet_trace":1,"source":"even"}'
+  seq 1 40 | sed 's/.*/{"arrival_us":&00000,"input_tokens":1,"output_tokens":100}/'
+} >"$work/forty.jsonl"
+run "$octet" plan "$work/forty.jsonl" --model llama-3.1-8b --backend mock:fixed_ns=10000000 -tp 1 \
+  --max-gpus 1 --max-num-seqs 64 --num-gpu-blocks-override 4096 --slo ttft_p99=1s \
+  --json "$work/forty.json" --html "$work/forty.html"
+is "$status" 1 "a trace too short for a verdict is no success"
+has "$err" "no verdict is possible, and no layout is recommended: TP1 x1 at" "... says stderr"
+has "$out" "No verdict is possible, and no layout is recommended." "... and the report"
+has "$out" "5 mean residence times are needed" "... and why"
+has "$out" "at least roofline: at most" "... and what can be said"
+is "$(printf '%s\n' "$out" | grep -c 'octet serve\|^recommended\|^range')" 0 "... and no more"
+has "$(cat "$work/forty.json")" '"serve": null' "... and the JSON"
+has "$(cat "$work/forty.json")" '"no_verdict": "TP1 x1 at' "... with the reason"
+has "$(cat "$work/forty.html")" '"no_verdict":' "... which the page has too"
+
 # Of five stages a loss leaves TP4, which serves far more than they do: no plan rests on that.
 if "$octet" --version | grep -q 'SimGrid: [0-9]'; then
   run "$octet" plan --input 1000 --output 200 --model llama-3.1-70b --node h200-hgx8 -pp 5 \

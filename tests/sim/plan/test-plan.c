@@ -2,6 +2,7 @@
 #include "sim/plan/plan.h"
 
 #include <glib/gstdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -264,6 +265,154 @@ test_loss(void) {
   json_decref(whole);
 }
 
+/* ---------------------------------------------------------------- too short */
+
+/* 64 sequences at a time, 100 tokens each of 10 ms a step: 64 a second, each of which stays one
+ * second; five of those are three quarters of 6.7 s. */
+static void
+sixty_four(bed *b) {
+  bed_init(b);
+  b->base.rows.path = "gen:chat-150,rate=1,input=1,output=100";
+  g_assert_true(oct_slo_parse(&b->base.slo, "ttft_p99=1s", NULL));
+  b->variant.options.engine.max_num_seqs = 64;
+  b->variant.options.engine.max_num_batched_tokens = 128;
+  b->variant.options.num_gpu_blocks_override = 4096;
+  b->plan.gpus_max = 1;
+}
+
+/* The plan of a recorded trace of so many requests, evenly spaced. */
+static json_t *
+recorded(guint n) {
+  bed b;
+  g_autoptr(GError) error = NULL;
+  g_autofree char *folder = g_dir_make_tmp("octet-plan-XXXXXX", &error);
+  g_autofree char *path = g_build_filename(folder, "trace.jsonl", NULL);
+  g_autoptr(GString) text = g_string_new("{\"octet_trace\":1,\"source\":\"even\"}\n");
+  for (guint i = 0; i < n; i++)
+    g_string_append_printf(text, "{\"arrival_us\":%u,\"input_tokens\":1,\"output_tokens\":100}\n",
+                           i * 100000);
+  g_assert_true(g_file_set_contents(path, text->str, -1, &error));
+  sixty_four(&b);
+  b.base.rows.path = path;
+  b.plan.endless = FALSE;
+  json_t *plan = make(&b);
+  g_unlink(path);
+  g_rmdir(folder);
+  return plan;
+}
+
+static const char *
+no_verdict(const json_t *plan) {
+  return json_string_value(json_object_get(plan, "no_verdict"));
+}
+
+static double
+first_rate(const json_t *plan) {
+  return json_number_value(
+      json_object_get(json_array_get(json_object_get(plan, "finals"), 0), "rate"));
+}
+
+static void
+no_recommendation(const json_t *plan) {
+  g_assert_true(json_is_null(json_object_get(plan, "serve")));
+  g_assert_cmpuint(json_array_size(json_object_get(plan, "pareto")), ==, 0);
+  const json_t *changes = json_object_get(json_object_get(plan, "what_if"), "changes");
+  g_assert_cmpuint(json_array_size(changes), ==, 0);
+}
+
+/* Requests that would all be in the engine at once say nothing of what it serves for long. */
+static void
+test_too_short(void) {
+  static const guint lengths[] = {4, 300};
+  for (gsize i = 0; i < G_N_ELEMENTS(lengths); i++) {
+    json_t *plan = recorded(lengths[i]);
+    g_assert_nonnull(no_verdict(plan));
+    g_assert_nonnull(strstr(no_verdict(plan), "while a request stays"));
+    g_assert_nonnull(strstr(no_verdict(plan), "A longer trace tells"));
+    no_recommendation(plan);
+    g_assert_cmpfloat(first_rate(plan), <, 64);
+    const json_t *first = json_array_get(json_object_get(plan, "finals"), 0);
+    if (first != NULL)
+      g_assert_true(json_is_false(json_object_get(first, "judged")));
+    json_decref(plan);
+  }
+}
+
+static void
+test_long_enough(void) {
+  json_t *plan = recorded(600);
+  g_assert_null(no_verdict(plan));
+  g_assert_cmpfloat(first_rate(plan), >, 0.93 * 64);
+  g_assert_cmpfloat(first_rate(plan), <, 1.03 * 64);
+  g_assert_true(json_is_string(json_object_get(plan, "serve")));
+  g_assert_cmpstr(best_of(plan), ==, "TP1 x1");
+  json_decref(plan);
+}
+
+/* A stream has more to give, up to 16 times what was asked for; and the plan says so. */
+static void
+test_extended(void) {
+  bed b;
+  sixty_four(&b);
+  b.plan.full_seconds = 1;
+  json_t *plan = make(&b);
+  g_assert_null(no_verdict(plan));
+  g_assert_cmpfloat(first_rate(plan), <, 1.05 * 64);
+  g_assert_cmpfloat(at(plan, "method", "full_seconds"), ==, 1);
+  g_assert_cmpfloat(at(plan, "method", "full_seconds_most"), >=, 5 / 0.75);
+  g_assert_true(json_is_string(json_object_get(plan, "serve")));
+  json_decref(plan);
+  b.plan.full_seconds = 0.2;
+  plan = make(&b);
+  g_assert_nonnull(no_verdict(plan));
+  g_assert_nonnull(strstr(no_verdict(plan), "A --duration of more than"));
+  no_recommendation(plan);
+  json_decref(plan);
+}
+
+/* A rate that was seen to be served is enough where no more is wanted. */
+static void
+test_short_but_enough(void) {
+  bed b;
+  sixty_four(&b);
+  b.plan.full_seconds = 0.4; /* at most 6.4: too short for what is served at most */
+  b.plan.goal = OCT_PLAN_GOAL_GPUS;
+  b.plan.wanted = 1;
+  json_t *plan = make(&b);
+  g_assert_cmpstr(best_of(plan), ==, "TP1 x1");
+  json_decref(plan);
+}
+
+/* One server of two domains or two such have the same rate per GPU, and the same latencies. */
+static void
+test_front(void) {
+  bed b;
+  bed_init(&b);
+  b.variant.options.engine.instance.parallel.data = 2;
+  b.plan.gpus_max = 4;
+  json_t *plan = make(&b);
+  const json_t *front = json_object_get(plan, "pareto"), *l;
+  gsize i;
+  gboolean found = FALSE;
+  json_array_foreach(front, i, l) found |=
+      strcmp(json_string_value(json_object_get(l, "label")), best_of(plan)) == 0;
+  g_assert_true(found);
+  json_decref(plan);
+}
+
+/* They are told once, and are the same for every stream. */
+static void
+test_assumptions(void) {
+  bed b;
+  bed_init(&b);
+  json_t *plan = make(&b);
+  g_assert_cmpuint(json_array_size(json_object_get(plan, "assumptions")), >, 0);
+  char *text = json_dumps(json_object_get(plan, "finals"), 0);
+  g_assert_null(strstr(text, "\"assumptions\""));
+  free(text);
+  json_decref(plan);
+}
+
 int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
@@ -276,5 +425,11 @@ main(int argc, char **argv) {
   g_test_add_func("/plan/plan/growth-and-peak-multiply-the-rate", test_demand);
   g_test_add_func("/plan/plan/growth-of-a-trace-is-of-its-own-rate", test_own_rate);
   g_test_add_func("/plan/plan/a-loss-leaves-the-other-servers", test_loss);
+  g_test_add_func("/plan/plan/a-trace-that-is-too-short-gets-no-verdict", test_too_short);
+  g_test_add_func("/plan/plan/a-trace-just-long-enough-gets-its-rate", test_long_enough);
+  g_test_add_func("/plan/plan/a-stream-goes-on-until-it-can-be-judged", test_extended);
+  g_test_add_func("/plan/plan/what-is-wanted-may-be-less-than-is-known", test_short_but_enough);
+  g_test_add_func("/plan/plan/of-equals-the-front-keeps-the-recommended", test_front);
+  g_test_add_func("/plan/plan/assumptions-are-told-once", test_assumptions);
   return g_test_run();
 }

@@ -9,6 +9,7 @@
 typedef struct server {
   double capacity;
   double decided_at; /* horizon from which a probe near the capacity can be judged */
+  double long_at;    /* shorter ones are too short */
   gboolean broken;
   guint *n_served; /* shared with the children; NULL = not counted */
 } server;
@@ -23,14 +24,21 @@ ask(void *user, double rate, double stretch, GError **error) {
   gboolean undecided = stretch < s->decided_at;
   if (s->n_served != NULL)
     *s->n_served += rate <= s->capacity;
-  return json_pack("{s:b, s:b, s:f, s:f}", "served", !undecided && rate <= s->capacity, "undecided",
-                   undecided, "rate", rate, "stretch", stretch);
+  const gboolean is_short = stretch < s->long_at;
+  return json_pack("{s:b, s:b, s:b, s:f, s:f}", "served",
+                   !is_short && !undecided && rate <= s->capacity, "undecided", undecided,
+                   "too_short", is_short, "rate", rate, "stretch", stretch);
 }
 
 static oct_plan_search_options
 options_of(server *s, double guess) {
-  return (oct_plan_search_options){
-      .probe = ask, .user = s, .guess = guess, .widen = 1.3, .tolerance = 0.02, .stretch_max = 1};
+  return (oct_plan_search_options){.probe = ask,
+                                   .user = s,
+                                   .guess = guess,
+                                   .widen = 1.3,
+                                   .tolerance = 0.02,
+                                   .stretch_max = 1,
+                                   .stretch_short_max = 1};
 }
 
 static double
@@ -116,6 +124,45 @@ test_stretches(void) {
   json_decref(found);
 }
 
+/* What is too short is not judged: it goes on, once for all probes, or the answer says so. */
+static void
+test_too_short(void) {
+  server s = {.capacity = 10, .long_at = 7};
+  oct_plan_search_options o = options_of(&s, 10);
+  o.stretch_short_max = 16;
+  json_t *found = oct_plan_search(&o, NULL);
+  g_assert_cmpfloat(rate_of(json_object_get(found, "at"), "stretch"), ==, 8);
+  g_assert_true(json_is_null(json_object_get(found, "unjudged")));
+  g_assert_cmpfloat(rate_of(found, "rate"), >, 9.8);
+  const json_int_t lengthened = json_integer_value(json_object_get(found, "probes"));
+  json_decref(found);
+  s.long_at = 0;
+  found = oct_plan_search(&o, NULL);
+  g_assert_cmpint(json_integer_value(json_object_get(found, "probes")) + 3, ==, lengthened);
+  json_decref(found);
+  s.long_at = 7;
+  o.stretch_short_max = 4;
+  found = oct_plan_search(&o, NULL);
+  g_assert_cmpfloat(rate_of(found, "rate"), ==, 0);
+  g_assert_cmpfloat(rate_of(json_object_get(found, "unjudged"), "stretch"), ==, 4);
+  json_decref(found);
+}
+
+/* Undecided above a rate that is served is not served; where nothing is, it says nothing. */
+static void
+test_unjudged(void) {
+  server s = {.capacity = 10, .decided_at = 4};
+  oct_plan_search_options o = options_of(&s, 10);
+  json_t *found = oct_plan_search(&o, NULL);
+  g_assert_cmpfloat(rate_of(found, "rate"), ==, 0);
+  g_assert_true(json_is_object(json_object_get(found, "unjudged")));
+  json_decref(found);
+  s.decided_at = 0;
+  found = oct_plan_search(&o, NULL);
+  g_assert_true(json_is_null(json_object_get(found, "unjudged")));
+  json_decref(found);
+}
+
 static void
 test_error(void) {
   server s = {.broken = TRUE};
@@ -134,6 +181,8 @@ main(int argc, char **argv) {
   g_test_add_func("/plan/search/a-server-of-nothing-has-no-rate", test_none);
   g_test_add_func("/plan/search/stops-below-what-is-worth-it", test_least);
   g_test_add_func("/plan/search/undecided-probes-are-repeated-longer", test_stretches);
+  g_test_add_func("/plan/search/too-short-probes-go-on-once-for-all", test_too_short);
+  g_test_add_func("/plan/search/what-was-not-judged-is-said", test_unjudged);
   g_test_add_func("/plan/search/a-failing-probe-is-an-error", test_error);
   return g_test_run();
 }

@@ -153,6 +153,25 @@ test_given(void) {
   g_free(out);
 }
 
+/* A window that was given is long enough from five mean residence times on. */
+static void
+test_given_short(void) {
+  static const guint ends[] = {123 + 99, 123 + 101};
+  for (gsize i = 0; i < G_N_ELEMENTS(ends); i++) {
+    source s;
+    oct_metrics *m = new_metrics(&s, 123000000000);
+    oct_measured *out = g_new0(oct_measured, 1);
+    play(m, &s, ends[i], long_e2e); /* 20 s */
+    oct_metrics_measure(m, out);
+    g_assert_cmpint(out->too_short, ==, i == 0);
+    g_assert_cmpint(out->verdict, ==, i == 0 ? OCT_VERDICT_UNDECIDED : OCT_VERDICT_STABLE);
+    oct_measured_clear(out);
+    oct_metrics_free(m);
+    oct_hist_free(s.gaps);
+    g_free(out);
+  }
+}
+
 static void
 test_saturated(void) {
   source s;
@@ -252,6 +271,7 @@ main(int argc, char **argv) {
   g_test_add_func("/replay/metrics/the-window-leaves-out-a-tenth", test_tenth);
   g_test_add_func("/replay/metrics/or-five-residence-times", test_residence);
   g_test_add_func("/replay/metrics/a-given-warm-up-is-exact", test_given);
+  g_test_add_func("/replay/metrics/a-given-window-has-five-residences", test_given_short);
   g_test_add_func("/replay/metrics/a-growing-backlog-is-saturation", test_saturated);
   g_test_add_func("/replay/metrics/turning-away-is-saturation-too", test_turned_away);
   g_test_add_func("/replay/metrics/refused-and-failed-requests-are-not-good", test_fates);
