@@ -146,7 +146,9 @@ block_max(float x, float *room) {
 
 /* ---------------------------------------------------------------- launches */
 
-/* Before anything that predecessors write is read, and before anything is written. */
+/* Before anything that predecessors write is read, and before anything is written: it waits for the
+ * kernel in front to end. Every block does so before it ends, so a kernel ends after all that were
+ * before it, and who has waited finds what any of them wrote. */
 OCT_DEVICE void
 await_predecessors() {
 #if __CUDA_ARCH__ >= 900
@@ -200,21 +202,24 @@ launch(const oct_cuda_queue *queue, void (*kernel)(P...), dim3 grid, dim3 block,
   return launch_cluster(queue, kernel, 1, grid, block, shared, args...);
 }
 
-/* Lets a kernel have more shared memory than 48 KiB, and clusters of more blocks than 8. The
- * attributes are the function's, and setting them again changes nothing. */
+/* Lets a function have so many bytes of dynamic shared memory, or more: what it may have never
+ * shrinks. The limit is the function's on a device, whoever launches it; launches of other threads,
+ * with more of it than this one's, may be on their way. */
+int oct_cuda_allow_shared(const void *function, size_t bytes);
+
+/* Lets a kernel have more shared memory than 48 KiB, and clusters of more blocks than 8. */
 template <typename... P>
 static inline int
 allow_large(const oct_cuda_queue *queue, void (*kernel)(P...), uint32_t cluster, size_t shared) {
   const void *function = reinterpret_cast<const void *>(kernel);
-  cudaError_t error = cudaSuccess;
+  int error = OCT_CUDA_OK;
   if (shared > queue->shared_bytes)
     return OCT_CUDA_UNSUPPORTED;
   if (shared > 48 * 1024)
-    error =
-        cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-  if (error == cudaSuccess && cluster > 8)
-    error = cudaFuncSetAttribute(function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-  return (int)error;
+    error = oct_cuda_allow_shared(function, shared);
+  if (error == OCT_CUDA_OK && cluster > 8)
+    error = (int)cudaFuncSetAttribute(function, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+  return error;
 }
 
 template <typename... P, typename... A>

@@ -40,6 +40,17 @@ oct_cuda_queue_init(oct_cuda_queue *queue, struct CUstream_st *stream, uint32_t 
   return OCT_CUDA_OK;
 }
 
+int
+oct_cuda_allow_shared(const void *function, size_t bytes) {
+  static std::mutex lock;
+  std::lock_guard<std::mutex> held(lock);
+  cudaFuncAttributes now;
+  cudaError_t error = cudaFuncGetAttributes(&now, function);
+  if (error == cudaSuccess && (size_t)now.maxDynamicSharedSizeBytes < bytes)
+    error = cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+  return (int)error;
+}
+
 void
 oct_cuda_count_launch(oct_cuda_launches *launches, const void *function, const char *name) {
   static std::mutex lock;
