@@ -98,6 +98,11 @@ touch(oct_shadow *s, guint64 number, unit *u, guint32 owner, guint32 group, guin
   if (s->options.check_leases && u->writing > 0)
     return shadow_breach(fault, number, "reads page %u of group %u, which a copy in flight writes",
                          page, group);
+  if (s->options.check_leases && u->writer == number && u->owner != owner &&
+      u->owner != SHADOW_NO_OWNER)
+    return shadow_breach(fault, number,
+                         "reads page %u of group %u, which another slice of the step writes", page,
+                         group);
   if (u->writer != number) {
     u->toucher = number;
     u->owner = owner;

@@ -248,7 +248,7 @@ typedef struct oct_domain_part {
 /* The header of a step record; the arrays follow at the given byte offsets from the header, in the
  * order of the fields, each 8-byte aligned, without gaps but zeroed padding: equal content is equal
  * bytes. An empty array has the offset where it would begin. Slices are sorted by domain. A slot
- * appears in at most one slice and at most one open. */
+ * appears in at most one slice and at most one open. No slice reads pages that another writes. */
 typedef struct oct_step {
   guint32 bytes; /* of the whole record */
   guint16 abi;   /* OCT_BACKEND_ABI */

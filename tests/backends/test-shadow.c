@@ -264,6 +264,20 @@ shared_prefix(rig *r) {
   expect_done(r);
 }
 
+/* Kernels may read what earlier steps wrote before this one's begin to write. */
+static void
+shared_within_a_step(rig *r) {
+  rig_begin(r);
+  rig_slot(r, 0, 1, 16, 0);
+  rig_pages(r, 0, 0, 0, 1, 0);
+  rig_prefill(r, 0, 0, 16, OCT_SAMPLE_LAST);
+  rig_slot(r, 1, 1, 20, 0);
+  rig_pages(r, 1, 0, 0, 2, 0);
+  rig_prefill(r, 1, 16, 4, OCT_SAMPLE_LAST);
+  rig_submit(r);
+  expect_breach(r, "reads page 0 of group 0, which another slice of the step writes");
+}
+
 /* ---------------------------------------------------------------- state and windows */
 
 /* Slot 0 of the hybrid model runs n tokens: state 0, pages and window pages from 0. */
@@ -462,7 +476,7 @@ fork_pages(rig *r, gboolean copy_on_write) {
 static void
 fork_without_copy(rig *r) {
   fork_pages(r, FALSE);
-  expect_breach(r, "writes page 1 of group 0, in use by another since step 2");
+  expect_breach(r, "reads page 1 of group 0, which another slice of the step writes");
 }
 
 static void
@@ -605,6 +619,7 @@ static const shadow_case cases[] = {
     {"/shadow/finds/other-tokens-than-the-tag", dense, other_tokens_than_the_tag},
     {"/shadow/allows/decode-over-rejected-drafts", dense, rejected_drafts},
     {"/shadow/allows/prefix-shared-while-its-step-runs", dense, shared_prefix},
+    {"/shadow/finds/prefix-shared-within-a-step", dense, shared_within_a_step},
     {"/shadow/finds/missing-state", hybrid, no_state},
     {"/shadow/finds/state-at-another-position", hybrid, stale_state},
     {"/shadow/finds/state-of-other-tokens", hybrid, state_of_other_tokens},
