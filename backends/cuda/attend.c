@@ -163,6 +163,7 @@ oct_cuda_forward_attention(oct_cuda_forward *f, const oct_cuda_layer *l) {
   call.max_context = f->pass->max_context;
   call.tables = f->pass->tables[l->group];
   call.store = &store;
+  call.settled = f->rank->is_first; /* embeddings have been looked up */
   if (!oct_cuda_attention_can_store(&f->rank->queue, &call)) {
     call.store = NULL;
     note(f, oct_cuda_rope_and_store(&f->rank->queue, &store), "keys and values");

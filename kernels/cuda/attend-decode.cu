@@ -30,42 +30,97 @@ split_range(const attend_args &a, uint32_t length, uint32_t split, uint32_t *beg
   *end = min(length, base + (split + 1) * chunk);
 }
 
-template <typename C, int D, int NT>
-OCT_DEVICE void
-read_context(decoder<C, D, NT> &d, const attend_args &a, const page_reader &pages, uint32_t kv_head,
-             uint32_t begin, uint32_t end) {
-  float scale = score_scale(a, kv_head);
-  uint32_t at = begin / TILE * TILE + TILE * (threadIdx.x / 32);
-  const char *tile = at < end ? key_row(pages, at) : NULL;
-  if (at < end)
-    d.load_keys(tile, pages.row_bytes);
-  while (at < end) {
-    uint32_t next = at + TILE * WARPS;
-    const char *next_tile = next < end ? key_row(pages, next) : NULL;
-    d.load_values(tile + pages.half_bytes, pages.row_bytes);
-    float s[NT][4];
-    d.scores(s);
-    if (next < end)
-      d.load_keys(next_tile, pages.row_bytes);
-    bool is_edge = at < begin || at + TILE > end;
-    uint32_t weights[NT][2];
-#pragma unroll
-    for (int n = 0; n < NT; n++) {
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        uint32_t key = at + d.g + (i / 2) * 8;
-        s[n][i] = is_edge && (key < begin || key >= end) ? -INFINITY
-                                                         : cap_score(s[n][i], scale, a.soft_cap);
-      }
-      d.weigh(s[n], n, weights[n]);
+/* A part of a sequence's context that a block has, for a run of a group's heads. */
+struct piece {
+  uint32_t seq, kv_head, first, n; /* heads [first, first + n) */
+  uint32_t begin, end;             /* positions; none: there is nothing to read */
+};
+
+/* What the block's warps do with it. */
+template <typename C, int D, int NT> struct reader {
+  /* As registers allow: what is asked for before the queries are there. */
+  static constexpr bool KEYS_AHEAD = D <= 128, VALUES_AHEAD = KEYS_AHEAD && sizeof(C) == 2;
+  decoder<C, D, NT> d;
+  page_reader pages;
+  piece now;
+  uint32_t newest;
+  bool ready; /* the warp's first keys and values are on their way */
+
+  /* Asks for the warp's first keys and values, unless they are not stored yet. */
+  __device__ void open(const attend_args &a, const piece &p) {
+    now = p;
+    ready = false;
+    newest = decode_length(a, p.seq) - 1;
+    if (p.begin >= p.end)
+      return;
+    pages = open_pages(a.kv, a.tables, decode_slot(a, p.seq), p.kv_head, sizeof(C));
+    uint32_t at = p.begin / TILE * TILE + TILE * (threadIdx.x / 32);
+    ready = KEYS_AHEAD && at < p.end && at + TILE <= newest;
+    if (ready) {
+      const char *tile = key_row(pages, at);
+      d.load_keys(tile, pages.row_bytes);
+      if (VALUES_AHEAD)
+        d.load_values(tile + pages.half_bytes, pages.row_bytes);
     }
-    if (at + TILE > end)
-      d.clear_values(end - at);
-    d.add_values(weights);
-    at = next;
-    tile = next_tile;
   }
-}
+
+  __device__ void read_tiles(const attend_args &a) {
+    float scale = score_scale(a, now.kv_head);
+    uint32_t at = now.begin / TILE * TILE + TILE * (threadIdx.x / 32);
+    const char *tile = at < now.end ? key_row(pages, at) : NULL;
+    if (at < now.end && !ready)
+      d.load_keys(tile, pages.row_bytes);
+    while (at < now.end) {
+      uint32_t next = at + TILE * WARPS;
+      const char *next_tile = next < now.end ? key_row(pages, next) : NULL;
+      if (!ready || !VALUES_AHEAD)
+        d.load_values(tile + pages.half_bytes, pages.row_bytes);
+      ready = false;
+      float s[NT][4];
+      d.scores(s);
+      if (next < now.end)
+        d.load_keys(next_tile, pages.row_bytes);
+      bool is_edge = at < now.begin || at + TILE > now.end;
+      uint32_t weights[NT][2];
+#pragma unroll
+      for (int n = 0; n < NT; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+          uint32_t key = at + d.g + (i / 2) * 8;
+          s[n][i] = is_edge && (key < now.begin || key >= now.end)
+                        ? -INFINITY
+                        : cap_score(s[n][i], scale, a.soft_cap);
+        }
+        d.weigh(s[n], n, weights[n]);
+      }
+      if (at + TILE > now.end)
+        d.clear_values(now.end - at);
+      d.add_values(weights);
+      at = next;
+      tile = next_tile;
+    }
+  }
+
+  /* Goes through the piece and leaves what each warp has of it in the room. */
+  __device__ void run(const attend_args &a, float *room) {
+    constexpr uint32_t HEADS = 8 * NT;
+    d.clear();
+    if (now.begin < now.end) {
+      uint32_t row = decode_token(a, now.seq);
+      if constexpr (decoder<C, D, NT>::PAIRED)
+        if (a.angles != NULL && now.end == newest + 1) {
+          if (threadIdx.x < 64)
+            store_newest<C, D>(a, pages, row, now.kv_head, newest, threadIdx.x < 32);
+          __syncthreads();
+        }
+      d.load_queries(a, row, now.first, now.n, newest);
+      read_tiles(a);
+    }
+    uint32_t warp = threadIdx.x / 32;
+    float *tops = room + WARPS * HEADS * D, *sums = tops + WARPS * HEADS;
+    d.leave(room + warp * HEADS * D, tops + warp * HEADS, sums + warp * HEADS);
+  }
+};
 
 /* Joins the splits that the blocks of a cluster have; each writes some of the elements. */
 template <int D>
@@ -73,12 +128,16 @@ OCT_DEVICE void
 join_cluster(const attend_args &a, float *room, uint32_t heads, uint32_t n, uint32_t first_head,
              uint32_t row, uint32_t split) {
   float *ends = room + WARPS * heads * (D + 2);
-  for (uint32_t i = threadIdx.x; i < n * D; i += blockDim.x) {
-    float top, sum, x = join_warps<D>(room, heads, i / D, i % D, &top, &sum);
-    room[i] = x; /* nobody else reads this one */
-    if (i % D == 0) {
-      ends[2 * (i / D)] = top;
-      ends[2 * (i / D) + 1] = sum;
+  for (uint32_t i = threadIdx.x; i < n * D / RUN; i += blockDim.x) {
+    uint32_t h = i / (D / RUN), c = i % (D / RUN) * RUN;
+    float top, sum, x[RUN];
+    join_warps<D>(room, heads, h, c, x, &top, &sum);
+    /* Nobody else reads these. */
+    store_floats<float, 4>(room + h * D + c, *(float(*)[4])x);
+    store_floats<float, 4>(room + h * D + c + 4, *(float(*)[4])(x + 4));
+    if (c == 0) {
+      ends[2 * h] = top;
+      ends[2 * h + 1] = sum;
     }
   }
   cluster_barrier();
@@ -103,7 +162,8 @@ join_cluster(const attend_args &a, float *room, uint32_t heads, uint32_t n, uint
       sum += factor > 0 ? sums[s] * factor : 0;
       x += factor > 0 ? xs[s] * factor : 0;
     }
-    put_element<D>(a, row, first_head + h, i % D, x, top, sum);
+    float one[1] = {x};
+    put_run<1>(a, row, first_head + h, i % D, one, top, sum);
   }
   cluster_barrier(); /* the others may still read here */
 }
@@ -114,59 +174,32 @@ blocks_of(int element_bytes, int width, int tiles) {
   return width > 128 || tiles > 1 ? 2 : width <= 64 || element_bytes == 1 ? 4 : 3;
 }
 
-/* The block's warps go through [begin, end) of a sequence's context and leave what they have of it
- * in the room; everybody may read it then. */
-template <typename C, int D, int NT>
-OCT_DEVICE void
-gather_context(const attend_args &a, float *room, uint32_t seq, uint32_t row, uint32_t kv_head,
-               uint32_t head, uint32_t n, uint32_t begin, uint32_t end) {
-  uint32_t newest = decode_length(a, seq) - 1;
-  constexpr uint32_t HEADS = 8 * NT;
-  decoder<C, D, NT> d = {};
-  d.g = threadIdx.x % 32 / 4;
-  d.t = threadIdx.x % 4;
-#pragma unroll
-  for (int i = 0; i < NT; i++)
-    d.top[i][0] = d.top[i][1] = -INFINITY;
-  if (begin < end) {
-    page_reader pages = open_pages(a.kv, a.tables, decode_slot(a, seq), kv_head, sizeof(C));
-    if constexpr (decoder<C, D, NT>::PAIRED)
-      if (a.angles != NULL && end == newest + 1) {
-        if (threadIdx.x < 64)
-          store_newest<C, D>(a, pages, row, kv_head, newest, threadIdx.x < 32);
-        __syncthreads();
-      }
-    d.load_queries(a, row, head, n, newest);
-    read_context(d, a, pages, kv_head, begin, end);
-  }
-  uint32_t warp = threadIdx.x / 32;
-  float *tops = room + WARPS * HEADS * D, *sums = tops + WARPS * HEADS;
-  d.leave(room + warp * HEADS * D, tops + warp * HEADS, sums + warp * HEADS);
-  __syncthreads();
-}
-
 /* A block per sequence, run of heads and split: splits of a fixed length, or as many as blocks of a
  * cluster. */
 template <typename C, int D, int NT>
 static __global__ void
 __launch_bounds__(32 * WARPS, blocks_of(sizeof(C), D, NT)) attend_decode(attend_args a) {
-  extern __shared__ float room[];
-  admit_successor();
-  await_predecessors();
+  extern __shared__ __align__(16) float room[];
   constexpr uint32_t HEADS = 8 * NT;
+  if (!a.early)
+    await_predecessors();
   uint32_t tiles = (a.group + HEADS - 1) / HEADS, seq = a.first_seq + blockIdx.z;
   uint32_t split = blockIdx.x, kv_head = blockIdx.y / tiles, first = blockIdx.y % tiles * HEADS;
   uint32_t row = decode_token(a, seq), length = decode_length(a, seq);
   uint32_t head = kv_head * a.group + first, n = min(HEADS, a.group - first);
+  piece mine = {seq, kv_head, head, n, 0, 0};
+  if (length > 0)
+    split_range(a, length, split, &mine.begin, &mine.end);
+  reader<C, D, NT> r;
+  r.open(a, mine);
+  await_predecessors();
+  admit_successor();
   if (split == 0)
     clear_padding(a, seq, head, n);
-  if (length == 0)
+  if (length == 0 || (mine.begin >= mine.end && !a.in_cluster))
     return;
-  uint32_t begin, end;
-  split_range(a, length, split, &begin, &end);
-  if (begin >= end && !a.in_cluster)
-    return;
-  gather_context<C, D, NT>(a, room, seq, row, kv_head, head, n, begin, end);
+  r.run(a, room);
+  __syncthreads();
   if (a.in_cluster) {
     join_cluster<D>(a, room, HEADS, n, head, row, split);
     return;
@@ -184,37 +217,79 @@ __launch_bounds__(32 * WARPS, blocks_of(sizeof(C), D, NT)) attend_decode(attend_
 
 /* ---------------------------------------------------------------- shares of all contexts */
 
+/* Where a piece goes that was read: whole, or a part at a place of the workspace. */
+struct ending {
+  uint32_t n, first, row, place;
+  bool whole;
+  parts p;
+};
+
+/* The piece that a share has from unit `unit` on; s->seq goes on to its sequence. */
+template <int HEADS>
+OCT_DEVICE piece
+take_piece(const attend_args &a, share *s, uint32_t runs, uint32_t unit, uint32_t *n_units) {
+  while (unit >= runs * (s->seq_begin + s->each)) {
+    s->seq_begin += s->each;
+    s->each = units_of(a, a.first_seq + ++s->seq);
+  }
+  uint32_t tiles = (a.group + HEADS - 1) / HEADS, local = unit - runs * s->seq_begin;
+  uint32_t run = local / s->each, at = local % s->each, seq = a.first_seq + s->seq;
+  uint32_t length = decode_length(a, seq), first = run % tiles * HEADS, from, base;
+  seen_range(a, length, &from, &base);
+  *n_units = min(s->each - at, s->end - unit);
+  return {seq,
+          run / tiles,
+          run / tiles * a.group + first,
+          min((uint32_t)HEADS, a.group - first),
+          max(from, base + at * UNIT),
+          min(length, base + (at + *n_units) * UNIT)};
+}
+
+template <int HEADS>
+OCT_DEVICE ending
+end_piece(const attend_args &a, const share &s, uint32_t runs, uint32_t unit, uint32_t n_units) {
+  uint32_t tiles = (a.group + HEADS - 1) / HEADS, local = unit - runs * s.seq_begin;
+  uint32_t run = local / s.each, at = local % s.each, first = run % tiles * HEADS;
+  return {min((uint32_t)HEADS, a.group - first),
+          run / tiles * a.group + first,
+          decode_token(a, a.first_seq + s.seq),
+          2 * blockIdx.x + (at == 0 ? 1 : 0),
+          n_units == s.each,
+          parts_of(a, s, unit - at, s.seq * runs + run)};
+}
+
 template <typename C, int D, int NT>
 static __global__ void
 __launch_bounds__(32 * WARPS, blocks_of(sizeof(C), D, NT)) attend_shares(attend_args a) {
-  extern __shared__ float room[];
-  admit_successor();
-  await_predecessors();
+  extern __shared__ __align__(16) float room[];
+  __shared__ ending was;
   constexpr uint32_t HEADS = 8 * NT;
-  uint32_t tiles = (a.group + HEADS - 1) / HEADS, runs = a.kv.n_heads * tiles;
-  for (uint32_t i = blockIdx.x; i < a.n_seqs; i += gridDim.x)
-    clear_padding(a, a.first_seq + i, 0, a.n_heads);
+  if (!a.early)
+    await_predecessors();
+  uint32_t tiles = (a.group + HEADS - 1) / HEADS, runs = a.kv.n_heads * tiles, n_units = 0;
   share s;
   find_own_share(a, runs, &s);
-  for (uint32_t unit = s.begin; unit < s.end;) {
-    while (unit >= runs * (s.seq_begin + s.each)) {
-      s.seq_begin += s.each;
-      s.each = units_of(a, a.first_seq + ++s.seq);
-    }
-    uint32_t seq = a.first_seq + s.seq, local = unit - runs * s.seq_begin, run = local / s.each;
-    uint32_t at = local % s.each, n_units = min(s.each - at, s.end - unit);
-    uint32_t row = decode_token(a, seq), length = decode_length(a, seq), from, base;
-    uint32_t kv_head = run / tiles, first = run % tiles * HEADS;
-    uint32_t head = kv_head * a.group + first, n = min(HEADS, a.group - first);
-    seen_range(a, length, &from, &base);
-    gather_context<C, D, NT>(a, room, seq, row, kv_head, head, n, max(from, base + at * UNIT),
-                             min(length, base + (at + n_units) * UNIT));
-    if (n_units == s.each)
-      leave_whole<D>(a, room, HEADS, n, head, row);
-    else
-      leave_part<D>(a, parts_of(a, s, unit - at, s.seq * runs + run), room, HEADS, n, head, row,
-                    2 * blockIdx.x + (at == 0 ? 1 : 0));
+  reader<C, D, NT> r;
+  uint32_t unit = s.begin;
+  if (unit < s.end)
+    r.open(a, take_piece<HEADS>(a, &s, runs, unit, &n_units));
+  await_predecessors();
+  admit_successor();
+  for (uint32_t i = blockIdx.x; i < a.n_seqs; i += gridDim.x)
+    clear_padding(a, a.first_seq + i, 0, a.n_heads);
+  while (unit < s.end) {
+    r.run(a, room);
+    if (threadIdx.x == 0)
+      was = end_piece<HEADS>(a, s, runs, unit, n_units);
     unit += n_units;
+    /* The next piece's first keys come while this one is joined. */
+    if (unit < s.end)
+      r.open(a, take_piece<HEADS>(a, &s, runs, unit, &n_units));
+    __syncthreads();
+    if (was.whole)
+      leave_whole<D>(a, room, HEADS, was.n, was.first, was.row);
+    else
+      leave_part<D>(a, was.p, room, HEADS, was.n, was.first, was.row, was.place);
     __syncthreads(); /* the room is free again */
   }
 }

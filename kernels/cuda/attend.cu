@@ -21,6 +21,7 @@ make_args(const oct_cuda_attention *c) {
   a.out_stride = c->out_stride;
   a.value_width = c->kv.width;
   a.n_splits = 1;
+  a.early = c->settled;
   return a;
 }
 

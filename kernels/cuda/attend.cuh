@@ -43,6 +43,7 @@ struct attend_args {
   uint32_t n_seqs;
   uint32_t n_splits, chunk; /* chunk 0: the context is cut evenly; else of short ones */
   bool in_cluster;          /* the blocks of all splits join them through shared memory */
+  bool early;               /* what oct_cuda_attention.settled says */
   /* The batch's own keys and values, to be normed, rotated by angles and stored, and queries
    * likewise but for the store; angles NULL: that was done before. */
   const float *angles;

@@ -50,7 +50,18 @@ template <typename C, int D, int NT> struct decoder {
   uint32_t q[NT][KC][2 * STEPS];
   uint4 keys[KC][2], values[VG][4];
   float acc[NT][VG][MT][4], top[NT][2], sum[NT][2];
-  uint32_t g, t;
+  uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+
+  __device__ void clear() {
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+      top[n][0] = top[n][1] = -INFINITY;
+      sum[n][0] = sum[n][1] = 0;
+#pragma unroll
+      for (int i = 0; i < VG * MT * 4; i++)
+        acc[n][i / 4 / MT][i / 4 % MT][i % 4] = 0;
+    }
+  }
 
   /* Whether a lane has both dimensions of each rotated pair. */
   static constexpr bool PAIRED = D % (8 * E) == 0;

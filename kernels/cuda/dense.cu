@@ -16,8 +16,9 @@ template <typename W, typename T, int N>
 static __global__ void
 take_rows(const W *table, size_t stride, uint32_t first, uint32_t rows, uint32_t width,
           const uint32_t *ids, T *out, size_t out_stride) {
-  admit_successor();
+  /* Whoever comes later finds what was written before this one: oct_cuda_attention.settled. */
   await_predecessors();
+  admit_successor();
   uint32_t c = (blockIdx.y * blockDim.x + threadIdx.x) * N, id = ids[blockIdx.x] - first;
   if (c >= width)
     return;

@@ -265,7 +265,8 @@ typedef enum oct_cuda_path {
   OCT_CUDA_PATH_STREAM, /* own kernel for few rows (m <= 32) on Hopper: BF16 and FP8 weights */
   OCT_CUDA_PATH_WIDE,   /* own kernel for many rows on Hopper: BF16 and FP8 weights */
   OCT_CUDA_PATH_CODES,  /* own kernel for any rows on Hopper: weights of eight and four bits */
-  OCT_CUDA_PATH_NARROW, /* own kernel for few rows on Hopper: BF16; with FIXED_ORDER up to 64 */
+  OCT_CUDA_PATH_NARROW, /* own kernel for few rows on Hopper: BF16; with FIXED_ORDER up to 64;
+                           batch: parts of one weight's inputs, y float32 */
 } oct_cuda_path;
 
 /* y[i, r] = sum over c of x[i, c] w[r, c] (+ bias[r]) (+ y[i, r] with accumulate), for m rows.
@@ -421,6 +422,11 @@ typedef struct oct_cuda_attention {
    * with this, but for q, which stays as it is; q and batch are the same in both. Only where
    * oct_cuda_attention_can_store() says so; else UNSUPPORTED. */
   const oct_cuda_rope_store *store;
+  /* The batch, the tables and the cache but for the batch's own tokens were written by kernels that
+   * have ended before the predecessor began: they are read while it runs. So it is where
+   * oct_cuda_embed_rows() comes in between, which lets no successor begin before its own
+   * predecessors have ended. */
+  bool settled;
   void *workspace; /* zeroed once before its first use; one queue's at a time */
   size_t workspace_bytes;
 } oct_cuda_attention;

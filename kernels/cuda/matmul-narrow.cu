@@ -1,4 +1,5 @@
-/* Products of few rows of x with bfloat16 weights on Hopper, in one order of inputs whatever x has.
+/* Products of few rows of x with bfloat16 weights on Hopper, in one order of inputs whatever x has;
+ * of parts of the inputs, each to a place of its own, too.
  *
  * A block has N weight rows, or a number of such tiles, and up to 64 rows of x. The inputs of both
  * come by the tensor copy engine, 64 at a time, through a ring in shared memory. One thread sends
@@ -9,24 +10,30 @@
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/matmul.cuh"
 
-#define CONSUMERS   128
-#define THREADS     (CONSUMERS + 32)
-#define TOKENS      64
-#define INPUTS      64 /* of a box */
-#define ROW_BYTES   (INPUTS * 2)
-#define STAGES_MAX  16
-#define RING_BYTES  (160u << 10)
-#define AHEAD_BYTES (64u << 10) /* of the weight, on their way to the L2 cache */
-/* Rows of x that an instruction reads beyond those that are there. */
-#define BEYOND (TOKENS * ROW_BYTES)
+#define CONSUMERS    128
+#define THREADS      (CONSUMERS + 32)
+#define THREADS_MOST 640
+#define TOKENS       64
+#define INPUTS       64 /* of a box */
+#define ROW_BYTES    (INPUTS * 2)
+#define STAGES_MAX   16
+/* With a fixed order: the ring, and as much of the weight on its way to the L2 cache behind it. */
+#define FIXED_RING  (160u << 10)
+#define FIXED_AHEAD (64u << 10)
+/* Otherwise products stand beside their neighbours on a multiprocessor, one of each. */
+#define RING       (100u << 10)
+#define RING_PARTS (116u << 10) /* so much that two of them do not fit */
+/* Threads' registers that keep two others apart. */
+#define HALF_REGISTERS 32768
 
 struct narrow_args {
   matmul_args a;
-  uint32_t tiles;               /* of N rows */
+  uint32_t tiles, items;        /* of N rows; times parts of the inputs */
   uint32_t steps;               /* stages of a tile */
   uint32_t stages, stage_bytes; /* of the ring */
   uint32_t x_rows;              /* of a box of x */
   uint32_t ahead;               /* stages behind the ring that are on their way to the L2 cache */
+  bool once;                    /* nothing else is to leave the L2 cache for the weight */
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -49,47 +56,67 @@ prefetch_box(const CUtensorMap *map, int c0, int c1) {
                : "memory");
 }
 
+/* A box of what is read once. */
+OCT_DEVICE void
+copy_box_once(uint32_t to, const CUtensorMap *map, uint32_t barrier, int c0, int c1) {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+               ".L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
+               "l"(map), "r"(barrier), "r"(c0), "r"(c1), "l"(policy)
+               : "memory");
+}
+
 /* ---------------------------------------------------------------- copies */
 
 /* One thread: the block's stages in order. */
 template <int N, int BOXES> struct sender {
+  static constexpr uint32_t BOX = N * ROW_BYTES;
   const narrow_args &s;
   const ring &r;
   const CUtensorMap *w_map, *x_map;
 
   struct place {
-    uint32_t tile, k, stage;
+    uint32_t item, k, stage;
   };
 
   __device__ bool has(const place &p) const {
-    return p.tile < s.tiles;
+    return p.item < s.items;
   }
   __device__ void advance(place &p) const {
     if (++p.k == s.steps) {
       p.k = 0;
-      p.tile += gridDim.x;
+      p.item += gridDim.x;
     }
     if (++p.stage == s.stages)
       p.stage = 0;
   }
 
   __device__ void send_weights(const place &p) const {
-    uint32_t box = N * ROW_BYTES, x_box = s.x_rows * ROW_BYTES;
+    uint32_t x_box = s.x_rows * ROW_BYTES;
     uint32_t room = r.base + p.stage * s.stage_bytes + BOXES * x_box;
-    barrier_expect(r.full(p.stage), BOXES * (box + x_box));
-    for (uint32_t b = 0; b < BOXES; b++)
-      copy_box(room + b * box, w_map, r.full(p.stage), (int)((p.k * BOXES + b) * INPUTS),
-               (int)(p.tile * N));
+    uint32_t part = s.items > s.tiles ? p.item / s.tiles : 0, tile = p.item - part * s.tiles;
+    barrier_expect(r.full(p.stage), BOXES * (BOX + x_box));
+#pragma unroll
+    for (uint32_t b = 0; b < BOXES; b++) {
+      int c0 = (int)(part * s.a.w_batch + (p.k * BOXES + b) * INPUTS), c1 = (int)(tile * N);
+      if (s.once)
+        copy_box_once(room + b * BOX, w_map, r.full(p.stage), c0, c1);
+      else
+        copy_box(room + b * BOX, w_map, r.full(p.stage), c0, c1);
+    }
   }
   __device__ void send_inputs(const place &p) const {
     uint32_t x_box = s.x_rows * ROW_BYTES, room = r.base + p.stage * s.stage_bytes;
+    uint32_t part = s.items > s.tiles ? p.item / s.tiles : 0;
+#pragma unroll
     for (uint32_t b = 0; b < BOXES; b++)
-      copy_box(room + b * x_box, x_map, r.full(p.stage), (int)((p.k * BOXES + b) * INPUTS),
-               (int)(blockIdx.y * TOKENS));
+      copy_box(room + b * x_box, x_map, r.full(p.stage),
+               (int)(part * s.a.x_batch + (p.k * BOXES + b) * INPUTS), (int)(blockIdx.y * TOKENS));
   }
   __device__ void prefetch(const place &p) const {
     for (uint32_t b = 0; b < BOXES; b++)
-      prefetch_box(w_map, (int)((p.k * BOXES + b) * INPUTS), (int)(p.tile * N));
+      prefetch_box(w_map, (int)((p.k * BOXES + b) * INPUTS), (int)(p.item * N));
   }
 
   /* Weights that are sent for are on their way into the L2 cache before: more of them than the ring
@@ -107,7 +134,7 @@ template <int N, int BOXES> struct sender {
       send_inputs(inputs);
     uint32_t parity = 0; /* of the emptying of the stage that is filled again */
     for (; has(weights); advance(weights)) {
-      if (has(next)) {
+      if (s.ahead > 0 && has(next)) {
         prefetch(next);
         advance(next);
       }
@@ -123,15 +150,11 @@ template <int N, int BOXES> struct sender {
 /* ---------------------------------------------------------------- products */
 
 template <int N, int BOXES> struct multiplier {
+  static constexpr uint32_t BOX = N * ROW_BYTES;
   const narrow_args &s;
   const ring &r;
   uint32_t stage, parity;
   float d[N / 2];
-
-  __device__ void release(uint32_t which) const {
-    if (threadIdx.x % 32 == 0)
-      barrier_arrive(r.empty(which));
-  }
 
   /* The descriptors are of one warp, so that they are made once. */
   __device__ void multiply(bool adds) {
@@ -143,47 +166,50 @@ template <int N, int BOXES> struct multiplier {
     for (uint32_t b = 0; b < BOXES; b++)
 #pragma unroll
       for (uint32_t i = 0; i < INPUTS / 16; i++)
-        wgmma_product(d, x + b * (x_box >> 4) + 2 * i, w + b * (N * ROW_BYTES >> 4) + 2 * i,
+        wgmma_product(d, x + b * (x_box >> 4) + 2 * i, w + b * (BOX >> 4) + 2 * i,
                       adds || b > 0 || i > 0);
     wgmma_commit();
   }
 
+  /* A stage is free as soon as it is multiplied: what waits for memory has time for that, and there
+   * are few stages. */
   __device__ void run_tile() {
-    uint32_t before = 0;
     for (uint32_t k = 0; k < s.steps; k++) {
       barrier_wait(r.full(stage), parity);
       multiply(k > 0);
-      if (k > 0) {
-        wgmma_wait<1>();
-        release(before);
-      }
-      before = stage;
+      wgmma_wait<0>();
+      keep_behind(d);
+      if (threadIdx.x % 32 == 0)
+        barrier_arrive(r.empty(stage));
       if (++stage == s.stages) {
         stage = 0;
         parity ^= 1;
       }
     }
-    wgmma_wait<0>();
-    keep_behind(d);
-    release(before);
   }
 
-  /* Elements 8 j + 2 t and the next of a row of x: the sums of half h of the registers. */
-  __device__ void finish(uint32_t tile) const {
+  /* Elements 8 j + 2 t and the next of a row of x. */
+  __device__ void finish(uint32_t item) const {
     const bf16 *bias = (const bf16 *)s.a.bias;
     uint32_t lane = threadIdx.x % 32, t = lane % 4;
+    uint32_t tile = item % s.tiles;
+    size_t part = item / s.tiles * s.a.y_batch;
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-      uint32_t token = blockIdx.y * TOKENS + threadIdx.x / 32 * 16 + lane / 4 + 8 * h;
+    for (int half = 0; half < 2; half++) {
+      uint32_t token = blockIdx.y * TOKENS + threadIdx.x / 32 * 16 + lane / 4 + 8 * half;
+      if (token >= s.a.m)
+        continue;
 #pragma unroll
       for (int j = 0; j < N / 8; j++) {
         uint32_t column = tile * N + 8 * j + 2 * t;
-        if (token >= s.a.m || column >= s.a.rows)
+        if (column >= s.a.rows)
           continue;
-        const float v[2] = {d[4 * j + 2 * h], d[4 * j + 2 * h + 1]};
-        if (s.a.y_is_float || s.a.accumulate || bias != NULL) {
+        const float v[2] = {d[4 * j + 2 * half], d[4 * j + 2 * half + 1]};
+        if (s.a.accumulate || bias != NULL) {
           store_sum(s.a, token, column, v[0], bias);
           store_sum(s.a, token, column + 1, v[1], bias);
+        } else if (s.a.y_is_float) {
+          store_floats<float, 2>((float *)s.a.y + part + token * s.a.y_stride + column, v);
         } else {
           store_floats<bf16, 2>((bf16 *)s.a.y + token * s.a.y_stride + column, v);
         }
@@ -196,9 +222,9 @@ template <int N, int BOXES> struct multiplier {
 
 template <int N, int BOXES>
 static __global__ void
-__launch_bounds__(THREADS, 1) multiply_narrow(const __grid_constant__ narrow_args s,
-                                              const __grid_constant__ CUtensorMap w_map,
-                                              const __grid_constant__ CUtensorMap x_map) {
+__launch_bounds__(THREADS_MOST, 1) multiply_narrow(const __grid_constant__ narrow_args s,
+                                                   const __grid_constant__ CUtensorMap w_map,
+                                                   const __grid_constant__ CUtensorMap x_map) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ unsigned char shared[];
   __shared__ __align__(8) uint64_t barriers[2 * STAGES_MAX];
@@ -219,9 +245,9 @@ __launch_bounds__(THREADS, 1) multiply_narrow(const __grid_constant__ narrow_arg
   }
   await_predecessors();
   multiplier<N, BOXES> m = {s, r, 0, 0, {}};
-  for (uint32_t tile = blockIdx.x; tile < s.tiles; tile += gridDim.x) {
+  for (uint32_t item = blockIdx.x; item < s.items; item += gridDim.x) {
     m.run_tile();
-    m.finish(tile);
+    m.finish(item);
   }
 #endif
 }
@@ -244,11 +270,11 @@ make_map(CUtensorMap *map, const void *from, size_t rows, size_t columns, size_t
 /* Weight rows of a tile by which the most loaded block has the fewest; of almost equal ones the
  * most, as they read x seldom. */
 static uint32_t
-choose_height(const oct_cuda_queue *queue, uint32_t rows) {
+choose_height(const oct_cuda_queue *queue, uint32_t rows, uint32_t parts) {
   static const uint32_t heights[] = {128, 112, 96, 64, 48, 32};
   uint32_t best = 0, least = UINT32_MAX;
   for (uint32_t i = 0; i < sizeof heights / sizeof *heights; i++) {
-    uint32_t load = ceil_div(ceil_div(rows, heights[i]), queue->sm_count) * heights[i];
+    uint32_t load = ceil_div(ceil_div(rows, heights[i]) * parts, queue->sm_count) * heights[i];
     if (load < least - least / 32) {
       least = load;
       best = heights[i];
@@ -257,37 +283,73 @@ choose_height(const oct_cuda_queue *queue, uint32_t rows) {
   return best;
 }
 
+/* Threads beyond those that work: their registers keep another block of the kernel off the same
+ * multiprocessor, while others have none, and leave room for one of a neighbour. */
+static uint32_t
+threads_of(const void *kernel) {
+  cudaFuncAttributes attributes;
+  if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess)
+    return THREADS;
+  uint32_t threads = round_up(HALF_REGISTERS / round_up(attributes.numRegs, 8) + 1, 32);
+  return threads < THREADS ? THREADS : threads < THREADS_MOST ? threads : THREADS_MOST;
+}
+
 template <int N>
 static int
 launch_narrow(const oct_cuda_queue *queue, const matmul_args &a) {
   constexpr int BOXES = N <= 64 ? 2 : 1;
+  constexpr uint32_t BYTES = BOXES * N * ROW_BYTES;
+  bool fixed = (queue->flags & OCT_CUDA_FIXED_ORDER) != 0;
   narrow_args s = {};
   s.a = a;
   s.tiles = ceil_div(a.rows, N);
+  s.items = s.tiles * a.batch;
   s.x_rows = a.m < TOKENS ? round_up(a.m, 8) : TOKENS;
-  s.stage_bytes = BOXES * (N + s.x_rows) * ROW_BYTES;
-  s.stages = RING_BYTES / s.stage_bytes < STAGES_MAX ? RING_BYTES / s.stage_bytes : STAGES_MAX;
+  s.stage_bytes = BYTES + BOXES * s.x_rows * ROW_BYTES;
+  uint32_t stages = (fixed ? FIXED_RING : RING) / s.stage_bytes;
+  s.stages = stages < 2 ? 2 : stages < STAGES_MAX ? stages : STAGES_MAX;
   s.steps = ceil_div(a.columns, BOXES * INPUTS);
-  s.ahead = AHEAD_BYTES / (BOXES * N * ROW_BYTES);
+  s.ahead = fixed ? FIXED_AHEAD / BYTES : 0;
+  s.once = !fixed;
   CUtensorMap w_map = {}, x_map = {};
-  if (!make_map(&w_map, a.w, a.rows, a.columns, a.w_stride, N) ||
-      !make_map(&x_map, a.x, a.m, a.columns, a.x_stride, s.x_rows))
+  size_t columns = a.columns + (a.batch - 1) * a.w_batch;
+  if (!make_map(&w_map, a.w, a.rows, columns, a.w_stride, N) ||
+      !make_map(&x_map, a.x, a.m, columns, a.x_stride, s.x_rows))
     return OCT_CUDA_UNSUPPORTED;
-  uint32_t blocks = ceil_div(s.tiles, ceil_div(s.tiles, queue->sm_count));
+  uint32_t blocks = ceil_div(s.items, ceil_div(s.items, queue->sm_count)), threads = THREADS;
+  size_t shared = (size_t)s.stages * s.stage_bytes + 1024;
+  if (a.batch > 1 && shared < RING_PARTS)
+    shared = RING_PARTS;
+  else if (!fixed)
+    threads = threads_of(reinterpret_cast<const void *>(multiply_narrow<N, BOXES>));
   return launch_large(queue, multiply_narrow<N, BOXES>, dim3(blocks, ceil_div(a.m, TOKENS)),
-                      dim3(THREADS), RING_BYTES + BEYOND + 1024, s, w_map, x_map);
+                      dim3(threads), shared, s, w_map, x_map);
+}
+
+/* Parts are of the inputs of one weight, in whole stages. */
+static bool
+parts_fit(const matmul_args &a) {
+  return a.batch <= 1 ||
+         (a.columns % (2 * INPUTS) == 0 && a.w_batch == a.columns && a.x_batch == a.columns &&
+          a.y_is_float && !a.accumulate && a.bias == NULL);
 }
 
 bool
 oct_matmul_narrow_can(const oct_cuda_queue *queue, oct_cuda_format format, const matmul_args &a) {
-  return queue->capability == 90 && format == OCT_CUDA_MATRIX_BF16 && a.batch <= 1 &&
-         !a.transposed && a.starts == NULL && oct_matmul_is_even(a, format) && a.rows % 2 == 0 &&
-         a.y_stride % 2 == 0 && (uintptr_t)a.y % 8 == 0;
+  return queue->capability == 90 && format == OCT_CUDA_MATRIX_BF16 && parts_fit(a) &&
+         !a.transposed && a.starts == NULL && a.glu == NULL && oct_matmul_is_even(a, format) &&
+         a.rows % 2 == 0 && a.y_stride % 2 == 0 && (uintptr_t)a.y % 8 == 0;
+}
+
+bool
+oct_matmul_narrow_fills(const oct_cuda_queue *queue, const matmul_args &a) {
+  uint32_t items = a.batch * ceil_div(a.rows, choose_height(queue, a.rows, a.batch));
+  return items <= queue->sm_count && 8 * items >= 7 * queue->sm_count;
 }
 
 int
 oct_matmul_narrow(const oct_cuda_queue *queue, const matmul_args &a) {
-  switch (choose_height(queue, a.rows)) {
+  switch (choose_height(queue, a.rows, a.batch)) {
   case 32:
     return launch_narrow<32>(queue, a);
   case 48:

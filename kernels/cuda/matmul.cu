@@ -13,7 +13,9 @@
  */
 #define SKINNY_BF16_MAX   8
 #define SKINNY_BF16_BYTES (24u << 20)
-#define PLANS             4096 /* a power of two; over two thirds full, all are made anew */
+/* Of larger ones the narrow kernel up to so many, by whole steps. */
+#define NARROW_BF16_MAX 16
+#define PLANS           4096 /* a power of two; over two thirds full, all are made anew */
 
 /* ---------------------------------------------------------------- the library */
 
@@ -418,6 +420,16 @@ prefers_codes(const oct_cuda_matmul *c) {
   return c->m > (c->weight.rows >= TALL_ROWS ? of[i].tall : is_small ? of[i].small : of[i].low);
 }
 
+/* Large weights for a few rows of x: the narrow kernel begins to read them while its predecessors
+ * end, as cuBLASLt's do not. */
+static bool
+prefers_narrow(const oct_cuda_queue *queue, const oct_cuda_matmul *c, const matmul_args &a) {
+  bool in_parts = a.batch > 1;
+  return c->m <= NARROW_BF16_MAX && (size_t)a.batch * a.rows * a.columns * 2 > SKINNY_BF16_BYTES &&
+         c->y_type == (in_parts ? OCT_CUDA_F32 : OCT_CUDA_BF16) &&
+         oct_matmul_narrow_can(queue, c->weight.format, a) && oct_matmul_narrow_fills(queue, a);
+}
+
 /* Whatever the number of rows of x, each sum goes over the inputs in one order. The narrow and the
  * wide kernel have the same one, of the same instruction. */
 static oct_cuda_path
@@ -437,6 +449,8 @@ oct_cuda_matmul_path(const oct_cuda_queue *queue, const oct_cuda_matmul *c) {
   matmul_args a = make_args(c);
   if ((queue->flags & OCT_CUDA_FIXED_ORDER) != 0)
     return choose_fixed(queue, c->weight.format, a);
+  if (prefers_narrow(queue, c, a))
+    return OCT_CUDA_PATH_NARROW;
   if (c->batch > 1 || c->transposed)
     return OCT_CUDA_PATH_BLAS;
   if (prefers_codes(c) && oct_matmul_codes_can(queue, c->weight.format, a))
@@ -507,6 +521,9 @@ oct_cuda_multiply(const oct_cuda_queue *queue, oct_cuda_blas *blas, const oct_cu
   if (call->x_type == OCT_CUDA_FP8)
     return OCT_CUDA_UNSUPPORTED;
   matmul_args a = make_args(call);
+  if (path == OCT_CUDA_PATH_NARROW && a.batch > 1)
+    return oct_matmul_narrow_can(queue, format, a) ? oct_matmul_narrow(queue, a)
+                                                   : OCT_CUDA_UNSUPPORTED;
   if (is_float || a.batch > 1 || a.transposed || !oct_matmul_is_even(a, format))
     return oct_matmul_plain(queue, format, a);
   if (path == OCT_CUDA_PATH_WIDE)

@@ -314,6 +314,8 @@ int oct_matmul_codes(const oct_cuda_queue *queue, oct_cuda_format format, const 
 /* BF16 on Hopper, best for few rows. */
 bool oct_matmul_narrow_can(const oct_cuda_queue *queue, oct_cuda_format format,
                            const matmul_args &args);
+/* Whether nearly all multiprocessors have something to do, and each once. */
+bool oct_matmul_narrow_fills(const oct_cuda_queue *queue, const matmul_args &args);
 int oct_matmul_narrow(const oct_cuda_queue *queue, const matmul_args &args);
 /* Many rows on Hopper, experts too. */
 bool oct_matmul_wide_can(const oct_cuda_queue *queue, oct_cuda_format format,

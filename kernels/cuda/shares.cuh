@@ -19,35 +19,54 @@ seen_range(const attend_args &a, uint32_t length, uint32_t *from, uint32_t *base
   *base = *from / TILE * TILE;
 }
 
-/* What a block has of its heads once its warps are joined: rows of D in place of the first warp's,
- * and top and sum of each head behind everything else. */
+/* Elements of a head that a thread joins at a time. */
+#define RUN 8
+
+/* What a block has of elements [c, c + RUN) of head h once its warps are joined, and the head's top
+ * and sum: warps left rows of D, and their tops and sums behind all rows. */
 template <int D>
-OCT_DEVICE float
-join_warps(const float *room, uint32_t heads, uint32_t h, uint32_t c, float *top, float *sum) {
+OCT_DEVICE void
+join_warps(const float *room, uint32_t heads, uint32_t h, uint32_t c, float (&x)[RUN], float *top,
+           float *sum) {
   const float *tops = room + WARPS * heads * D, *sums = tops + WARPS * heads;
-  float x = 0;
   *top = -INFINITY;
   *sum = 0;
+#pragma unroll
+  for (int i = 0; i < RUN; i++)
+    x[i] = 0;
 #pragma unroll
   for (int w = 0; w < WARPS; w++)
     *top = fmaxf(*top, tops[w * heads + h]);
 #pragma unroll
   for (int w = 0; w < WARPS; w++) {
-    float factor = tops[w * heads + h] > -INFINITY ? exp2f(tops[w * heads + h] - *top) : 0;
+    float factor = tops[w * heads + h] > -INFINITY ? exp2f(tops[w * heads + h] - *top) : 0, v[RUN];
+    load_floats<float, 4>(room + (w * heads + h) * D + c, *(float(*)[4])v);
+    load_floats<float, 4>(room + (w * heads + h) * D + c + 4, *(float(*)[4])(v + 4));
     *sum += sums[w * heads + h] * factor;
-    x += factor > 0 ? room[(w * heads + h) * D + c] * factor : 0;
+#pragma unroll
+    for (int i = 0; i < RUN; i++)
+      x[i] += factor > 0 ? v[i] * factor : 0;
   }
-  return x;
 }
 
-/* A head's element to memory. */
-template <int D>
+/* A head's run of N elements to memory. */
+template <int N>
 OCT_DEVICE void
-put_element(const attend_args &a, uint32_t row, uint32_t head, uint32_t c, float x, float top,
-            float sum) {
+put_run(const attend_args &a, uint32_t row, uint32_t head, uint32_t c, float (&x)[N], float top,
+        float sum) {
+  float factor = end_factor(a, head, top, sum);
   if (c == 0)
     put_ends(a, row, head, top, sum);
-  put_elements<1>(a, row, head, c, {x * end_factor(a, head, top, sum)});
+#pragma unroll
+  for (int i = 0; i < N; i++)
+    x[i] *= factor;
+  if (N > 1 && a.out_stride % N == 0 && (uintptr_t)a.out % (2 * N) == 0) {
+    put_elements<N>(a, row, head, c, x);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < N; i++)
+    put_elements<1>(a, row, head, c + i, {x[i]});
 }
 
 /* ---------------------------------------------------------------- parts of a context */
@@ -73,39 +92,33 @@ place_of(const parts &p, uint32_t i) {
   return i == 0 ? p.first : p.later + (i - 1) * p.step;
 }
 
-/* A warp per head, four elements a lane. What other blocks wrote is read past the L1 cache. */
+/* What other blocks wrote is read past the L1 cache, and as much of it at once as there is: it is
+ * far away. */
 template <int D>
 OCT_DEVICE void
 join_parts(const attend_args &a, const parts &p, uint32_t heads, uint32_t n, uint32_t first_head,
            uint32_t row) {
-  uint32_t lane = threadIdx.x % 32;
-  for (uint32_t h = threadIdx.x / 32; h < n; h += WARPS) {
-    float top = -INFINITY, sum = 0;
-    for (uint32_t i = lane; i < p.n; i += 32)
-      top = fmaxf(top, __ldcg(part_at<D>(a, heads, place_of(p, i)) + heads * D + 2 * h));
-    top = warp_max(top);
-    for (uint32_t i = lane; i < p.n; i += 32) {
-      const float *ends = part_at<D>(a, heads, place_of(p, i)) + heads * D + 2 * h;
-      sum += __ldcg(ends + 1) * power2(__ldcg(ends) - (top == -INFINITY ? 0 : top));
-    }
-    sum = warp_sum(sum);
-    for (uint32_t c = 4 * lane; c < D; c += 128) {
-      float x[4] = {};
+  for (uint32_t i = threadIdx.x; i < n * D / RUN; i += blockDim.x) {
+    uint32_t h = i / (D / RUN), c = i % (D / RUN) * RUN;
+    float top = -INFINITY, sum = 0, x[RUN] = {};
 #pragma unroll 4
-      for (uint32_t i = 0; i < p.n; i++) {
-        const float *part = part_at<D>(a, heads, place_of(p, i));
-        float one = __ldcg(part + heads * D + 2 * h);
-        float4 v = __ldcg((const float4 *)(part + h * D + c));
-        float factor = power2(one - (top == -INFINITY ? 0 : top));
-        x[0] += v.x * factor;
-        x[1] += v.y * factor;
-        x[2] += v.z * factor;
-        x[3] += v.w * factor;
-      }
+    for (uint32_t k = 0; k < p.n; k++)
+      top = fmaxf(top, __ldcg(part_at<D>(a, heads, place_of(p, k)) + heads * D + 2 * h));
+    float base = top == -INFINITY ? 0 : top;
+#pragma unroll 4
+    for (uint32_t k = 0; k < p.n; k++) {
+      const float *part = part_at<D>(a, heads, place_of(p, k));
+      float2 ends = __ldcg((const float2 *)(part + heads * D + 2 * h));
+      float4 low = __ldcg((const float4 *)(part + h * D + c));
+      float4 high = __ldcg((const float4 *)(part + h * D + c + 4));
+      const float v[RUN] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+      float factor = power2(ends.x - base);
+      sum += ends.y * factor;
 #pragma unroll
-      for (int k = 0; k < 4; k++)
-        put_element<D>(a, row, first_head + h, c + k, x[k], top, sum);
+      for (int e = 0; e < RUN; e++)
+        x[e] += v[e] * factor;
     }
+    put_run<RUN>(a, row, first_head + h, c, x, top, sum);
   }
 }
 
@@ -116,13 +129,14 @@ leave_part(const attend_args &a, const parts &p, const float *room, uint32_t hea
            uint32_t first_head, uint32_t row, uint32_t place) {
   __shared__ uint32_t before;
   float *part = part_at<D>(a, heads, place);
-  for (uint32_t i = threadIdx.x; i < n * D; i += blockDim.x) {
-    float top, sum, x = join_warps<D>(room, heads, i / D, i % D, &top, &sum);
-    part[i] = x;
-    if (i % D == 0) {
-      part[heads * D + 2 * (i / D)] = top;
-      part[heads * D + 2 * (i / D) + 1] = sum;
-    }
+  for (uint32_t i = threadIdx.x; i < n * D / RUN; i += blockDim.x) {
+    uint32_t h = i / (D / RUN), c = i % (D / RUN) * RUN;
+    float top, sum, x[RUN];
+    join_warps<D>(room, heads, h, c, x, &top, &sum);
+    store_floats<float, 4>(part + h * D + c, *(float(*)[4])x);
+    store_floats<float, 4>(part + h * D + c + 4, *(float(*)[4])(x + 4));
+    if (c == 0)
+      store_floats<float, 2>(part + heads * D + 2 * h, {top, sum});
   }
   __threadfence();
   __syncthreads();
@@ -143,9 +157,11 @@ template <int D>
 OCT_DEVICE void
 leave_whole(const attend_args &a, const float *room, uint32_t heads, uint32_t n,
             uint32_t first_head, uint32_t row) {
-  for (uint32_t i = threadIdx.x; i < n * D; i += blockDim.x) {
-    float top, sum, x = join_warps<D>(room, heads, i / D, i % D, &top, &sum);
-    put_element<D>(a, row, first_head + i / D, i % D, x, top, sum);
+  for (uint32_t i = threadIdx.x; i < n * D / RUN; i += blockDim.x) {
+    uint32_t h = i / (D / RUN), c = i % (D / RUN) * RUN;
+    float top, sum, x[RUN];
+    join_warps<D>(room, heads, h, c, x, &top, &sum);
+    put_run<RUN>(a, row, first_head + h, c, x, top, sum);
   }
 }
 

@@ -636,9 +636,11 @@ takes_its_kernels(gconstpointer data) {
     expect_kernel(launches, "gate_rows", spec.attn_res_block > 0);
     expect_kernel(launches, "attend_expanded_hopper", is_latent && expanded);
     expect_kernel(launches, "cublasLt", !fixed);
-    /* o and down of few tokens, by their size. */
-    if (is_dense)
+    /* By their size, of few tokens: o and down, and gates and ups. */
+    if (is_dense) {
       expect_kernel(launches, "norm of parts", !fixed);
+      expect_kernel(launches, "multiply_narrow", TRUE);
+    }
     expect_kernel(launches, "sort_pairs", oct_model_has_experts(&spec));
     /* Quantised weights: of prompts as operands in registers, of few tokens by the skinny kernel,
      * as small ones of bfloat16 are. */

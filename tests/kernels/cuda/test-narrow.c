@@ -76,9 +76,9 @@ check_plain(const oct_cuda_queue *queue, const plain_case *c) {
  */
 static void
 test_plain(void) {
-  static const guint32 sizes[][2] = {{8, 72},      {200, 64},    {4096, 512},
-                                     {6144, 1096}, {4096, 4096}, {8448, 264},
-                                     {28672, 128}, {33000, 72},  {12600, 136}};
+  static const guint32 sizes[][2] = {{8, 72},      {200, 64},   {4096, 512},  {6144, 1096},
+                                     {4096, 4096}, {8448, 264}, {28672, 128}, {29000, 264},
+                                     {33000, 72},  {12600, 136}};
   static const guint32 rows[] = {1, 7, 16, 33, 64, 65, 150};
   for (guint s = 0; s < G_N_ELEMENTS(sizes); s++)
     for (guint i = s % 2; i < G_N_ELEMENTS(rows); i += s == 4 ? 3 : 1) {
@@ -92,6 +92,108 @@ test_plain(void) {
                                        (s + i) % 2 == 0 ? OCT_CUDA_BF16 : OCT_CUDA_F32, i % 3 == 1,
                                        i % 3 == 2, i % 4 == 1});
     }
+}
+
+/* Parts of the inputs, each to a place of its own: as the norm behind them sums up. */
+static void
+test_parts(void) {
+  static const struct {
+    guint32 m, rows, columns, parts;
+  } cases[] = {{1, 4096, 1024, 2}, {16, 264, 512, 2},  {7, 96, 768, 3},
+               {64, 2048, 512, 4}, {33, 4100, 256, 2}, {64, 28672, 256, 2}};
+  const oct_cuda_queue *queue = hopper(OCT_CUDA_OVERLAP);
+  for (guint i = 0; queue != NULL && i < G_N_ELEMENTS(cases); i++) {
+    guint32 m = cases[i].m, rows = cases[i].rows, columns = cases[i].columns, n = cases[i].parts;
+    guint32 each = columns / n;
+    gsize size = (gsize)m * rows;
+    g_autofree float *w = data_normal((gsize)rows * columns, 1);
+    g_autofree float *x = data_normal((gsize)m * columns, 1);
+    const oct_cuda_matmul call = {
+        .weight = {.format = OCT_CUDA_MATRIX_BF16,
+                   .rows = rows,
+                   .columns = each,
+                   .data = device_put(OCT_CUDA_BF16, w, (gsize)rows * columns)},
+        .path = OCT_CUDA_PATH_NARROW,
+        .x_type = OCT_CUDA_BF16,
+        .y_type = OCT_CUDA_F32,
+        .m = m,
+        .x = device_put(OCT_CUDA_BF16, x, (gsize)m * columns),
+        .x_stride = columns,
+        .w_stride = columns,
+        .y = device_room_of(OCT_CUDA_F32, size * n),
+        .y_stride = rows,
+        .batch = n,
+        .x_batch = each,
+        .w_batch = each,
+        .y_batch = size};
+    device_check(oct_cuda_multiply(queue, NULL, &call));
+    g_autofree float *y = device_get(OCT_CUDA_F32, call.y, size * n);
+    g_autofree float *want = g_new(float, size), *one = g_new(float, (gsize)rows *each);
+    g_autofree float *inputs = g_new(float, (gsize)m *each);
+    for (guint32 p = 0; p < n; p++) {
+      for (guint32 r = 0; r < rows; r++)
+        memcpy(one + (gsize)r * each, w + (gsize)r * columns + p * each, each * sizeof *w);
+      for (guint32 r = 0; r < m; r++)
+        memcpy(inputs + (gsize)r * each, x + (gsize)r * columns + p * each, each * sizeof *x);
+      multiply_twin(one, rows, each, inputs, m, want);
+      g_autofree char *name = g_strdup_printf("part %u of %u x %u x %u", p, m, rows, columns);
+      device_expect(name, y + p * size, want, size, 2e-5);
+    }
+  }
+}
+
+/* ---------------------------------------------------------------- threads */
+
+#define LAUNCHES 2000
+
+/* Products of m rows on a stream of its own; the first error. */
+static gpointer
+launch_many(gpointer rows) {
+  oct_cuda_queue queue;
+  cudaStream_t stream;
+  guint32 m = GPOINTER_TO_UINT(rows), columns = 64, width = 64;
+  void *room = NULL;
+  gsize x = (gsize)m * columns * 2, w = (gsize)width * columns * 2, y = (gsize)m * width * 2;
+  int error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  if (error == 0)
+    error = oct_cuda_queue_init(&queue, stream, OCT_CUDA_FIXED_ORDER | OCT_CUDA_OVERLAP);
+  if (error == 0)
+    error = cudaMalloc(&room, x + w + y);
+  const oct_cuda_matmul call = {.weight = {.format = OCT_CUDA_MATRIX_BF16,
+                                           .rows = width,
+                                           .columns = columns,
+                                           .data = (char *)room + x},
+                                .path = OCT_CUDA_PATH_NARROW,
+                                .x_type = OCT_CUDA_BF16,
+                                .y_type = OCT_CUDA_BF16,
+                                .m = m,
+                                .x = room,
+                                .x_stride = columns,
+                                .y = (char *)room + x + w,
+                                .y_stride = width};
+  for (guint i = 0; i < LAUNCHES && error == 0; i++)
+    error = oct_cuda_multiply(&queue, NULL, &call);
+  if (error == 0)
+    error = cudaStreamSynchronize(stream);
+  (void)cudaFree(room);
+  (void)cudaStreamDestroy(stream);
+  return GINT_TO_POINTER(error);
+}
+
+/* A kernel's limit of shared memory is one for all threads, and what a launch needs goes by its
+ * rows: engines of one process, one the other's draft model, launch it at the same time. */
+static void
+test_threads(void) {
+  static const guint32 rows[] = {1, 16, 40, 64};
+  GThread *threads[G_N_ELEMENTS(rows)];
+  if (hopper(0) == NULL)
+    return;
+  for (guint i = 0; i < G_N_ELEMENTS(rows); i++)
+    threads[i] = g_thread_new("launches", launch_many, GUINT_TO_POINTER(rows[i]));
+  for (guint i = 0; i < G_N_ELEMENTS(rows); i++) {
+    int error = GPOINTER_TO_INT(g_thread_join(threads[i]));
+    g_assert_cmpstr(oct_cuda_error_text(error), ==, oct_cuda_error_text(OCT_CUDA_OK));
+  }
 }
 
 /* ---------------------------------------------------------------- a fixed order */
@@ -143,6 +245,8 @@ int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/cuda/narrow/products-of-few-rows", test_plain);
+  g_test_add_func("/cuda/narrow/parts-of-the-inputs", test_parts);
+  g_test_add_func("/cuda/narrow/threads-launch-with-different-rows", test_threads);
   g_test_add_func("/cuda/narrow/a-fixed-order-has-the-same-bits-for-any-rows", test_fixed);
   return g_test_run();
 }
