@@ -57,6 +57,17 @@ each_layout(check_fn check) {
 
 /* ---------------------------------------------------------------- sums and floors */
 
+static double
+lowest_ratio(const oct_profile *profile) {
+  const oct_step_ratio *of = &profile->step_ratio;
+  const oct_curve *curves[] = {&of->graph, &of->eager, &of->graph_short, &of->verify, &of->mixed};
+  double lowest = 1;
+  for (gsize c = 0; c < G_N_ELEMENTS(curves); c++)
+    for (guint i = 0; i < curves[c]->n; i++)
+      lowest = MIN(lowest, curves[c]->y[i]);
+  return lowest;
+}
+
 static void
 sum_of_operators(rig *r, oct_rng *rng) {
   oct_cost_operator operators[400];
@@ -88,10 +99,14 @@ sum_of_operators(rig *r, oct_rng *rng) {
         moved += price.stages[s].groups[g].hbm_bytes;
       }
       g_assert_cmpint(groups, ==, price.stages[s].ns);
-      /* A ratio of whole steps that takes all that is fixed and more ends at memory's floor. */
-      if (r->profile->step_ratio.graph.n > 0 && price.stages[s].groups[OCT_PART_FIXED].ns == 0)
-        g_assert_cmpint(oct_cost_ns(seconds[s]), <=, price.stages[s].ns + 1);
-      else
+      /* A ratio of whole steps that takes all that is fixed and more ends at memory's floor: above
+       * the ratio's sum by no more than that time, and not above the kernels' own. */
+      if (r->profile->step_ratio.graph.n > 0 && price.stages[s].groups[OCT_PART_FIXED].ns == 0) {
+        const double floor_s = bytes[s] / r->profile->gpu.hbm_bytes_per_s;
+        const double own_s = seconds[s] / lowest_ratio(r->profile);
+        g_assert_cmpint(price.stages[s].ns, >=, oct_cost_ns(seconds[s]) - 1);
+        g_assert_cmpint(price.stages[s].ns, <=, oct_cost_ns(MIN(seconds[s] + floor_s, own_s)) + 1);
+      } else
         g_assert_cmpint(ABS(oct_cost_ns(seconds[s]) - price.stages[s].ns), <=, 1);
       /* Ratios of whole steps may take from it what memory needs for its bytes. */
       if (r->profile->step_ratio.graph.n == 0)
