@@ -6,8 +6,9 @@
  * are deferred. And while one that runs lacks memory nobody is admitted: what comes back is for
  * whom it was taken, not for the head of the queue, which would be the next victim. Progress
  * (invariant 3): the victim is never in the step being built, the first admitted is the last to be
- * a victim, those that run only become fewer while it lacks something, and any accepted request
- * fits alone; so within depth + 2 steps and the copies in flight, some sequence advances. */
+ * a victim (after those that are on their way back, for which it waits), those that run only become
+ * fewer while it lacks something, and any accepted request fits alone; so within depth + 2 steps
+ * and the copies in flight, some sequence advances. */
 #include <string.h>
 
 #include "engine/sched/internal.h"
@@ -69,7 +70,8 @@ find_room(oct_engine *engine, oct_seq *seq, guint32 tokens) {
     if (oct_memory_coming(engine, seq->domain, oct_kv_pages(engine, tokens) - seq->n_pages, 0))
       return FALSE;
     oct_seq *victim = engine->policy->victim(engine, seq->domain, seq);
-    if (victim == NULL)
+    /* Who is on its way back has come later, and can be a victim once it is there. */
+    if (victim == NULL || (victim == seq && engine->domains[seq->domain].n_reloading > 0))
       return FALSE;
     oct_assert(oct_plan_may_leave(engine, victim));
     oct_preempt(engine, victim);
