@@ -81,8 +81,8 @@ allocate(oct_cuda_rank *r, guint64 bytes, gboolean pinned, gboolean zeroed, cons
   }
   if (pinned && zeroed)
     memset(block, 0, size);
-  else if (!pinned && (!oct_cuda_note(r, cudaMemset(block, 0, size), what) ||
-                       !oct_cuda_note(r, cudaStreamSynchronize(NULL), what)))
+  else if (!pinned &&
+           (!oct_cuda_note(r, cudaMemset(block, 0, size), what) || !oct_cuda_drain(r, NULL, what)))
     return NULL; /* the rank's streams do not wait for the default one: this thread does */
   g_ptr_array_add(pinned ? r->pinned : r->blocks, block);
   r->used += pinned ? 0 : size;
