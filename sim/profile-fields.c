@@ -125,7 +125,8 @@ static const field fields[] = {
     FIT("own_kernels", "kda", own_kernels.kda, oct_own_kda, NEED_GROUP),
     FIT("own_kernels", "mla", own_kernels.mla, oct_own_mla, NEED_GROUP),
     FIT("own_kernels", "mxfp4_experts", own_kernels.mxfp4_experts, oct_own_experts, NEED_GROUP),
-
+    FIT("own_kernels", "pairs", own_kernels.pairs, oct_own_rows, NEED_GROUP),
+    FIT("own_kernels", "mix", own_kernels.mix, oct_own_rows, NEED_GROUP),
     GRID("gemm", "m"),
     CURVE("gemm", "bfloat16_us_n8192_k8192", gemm_8192[OCT_MATH_BF16], NEED_GROUP, 0, "m"),
     CURVE("gemm", "fp8_us_n8192_k8192", gemm_8192[OCT_MATH_FP8], NEED_GROUP, 0, "m"),
@@ -133,7 +134,6 @@ static const field fields[] = {
     CURVE("gemm", "nvfp4_us_n8192_k8192", gemm_8192[OCT_MATH_FP4], NEED_FP4, 0, "m"),
     GRID("gemm_probe", "m"),
     CURVE("gemm_probe", "bfloat16_us_n8192_k8192", gemm_probe, NEED_GROUP, 0, "m"),
-
     FIT("gemm_fit", "bfloat16", gemm_fit[OCT_MATH_BF16], oct_gemm_fit, NEED_ALWAYS),
     FIT("gemm_fit", "fp8", gemm_fit[OCT_MATH_FP8], oct_gemm_fit, NEED_ALWAYS),
     FIT("gemm_fit", "fp8_block", gemm_fit[OCT_MATH_FP8_BLOCK], oct_gemm_fit, NEED_ALWAYS),
@@ -215,7 +215,7 @@ static const field fields[] = {
     REAL("pcie", "d2h_bytes_per_s", pcie.d2h_bytes_per_s, RATE),
     REAL("pcie", "duplex_bytes_per_s", pcie.duplex_bytes_per_s, RATE),
     REAL("pcie", "pageable_bytes_per_s", pcie.pageable_bytes_per_s, RATE),
-    WHEN("pcie", "kernel_read", pcie.kernel_read, NEED_NEVER, PART),
+    REAL("pcie", "kernel_read", pcie.kernel_read, PART),
     REAL("pcie", "copy_latency_s", pcie.copy_latency_s, TIME),
     REAL("pcie", "switch_uplink_bytes_per_s", pcie.switch_uplink_bytes_per_s, RATE),
     REAL("pcie", "host_link_aggregate_bytes_per_s", pcie.host_link_aggregate_bytes_per_s, RATE),

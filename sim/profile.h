@@ -87,18 +87,29 @@ typedef struct oct_profile_efficiency {
 typedef struct oct_own_kda {
   double decode_fixed_s, decode_hbm;    /* state read and written once */
   double prefill_fixed_s, prefill_peak; /* chunked */
+  double
+      prefill_token_s; /* of a prompt's tokens one after another: its chunks wait for each other */
 } oct_own_kda;
 typedef struct oct_own_mla {
   double decode_fixed_s, decode_fp8_hbm, decode_bf16_hbm; /* absorbed, on the latent */
-  double decode_peak;
+  double decode_peak, decode_short_peak; /* by the kernel for many heads over short contexts */
 } oct_own_mla;
+/* What that kernel takes: more heads than so many, contexts of at most so many tokens. */
+#define OCT_OWN_MLA_FEW_HEADS     16
+#define OCT_OWN_MLA_SHORT_CONTEXT 2048
 typedef struct oct_own_experts {
-  double fixed_s, hbm, peak; /* both grouped products, MXFP4 unpacked to BF16 */
+  double fixed_s, hbm, peak; /* both grouped products, MXFP4 turned into BF16 */
+  double turned;             /* what that costs a pass over the weights, as columns of tokens */
 } oct_own_experts;
+typedef struct oct_own_rows {
+  double fixed_s, hbm; /* bytes alone: no arithmetic to speak of */
+} oct_own_rows;
 typedef struct oct_profile_own_kernels {
   oct_own_kda kda;
   oct_own_mla mla;
   oct_own_experts mxfp4_experts;
+  oct_own_rows pairs; /* choosing experts, sorting pairs by them, their sum */
+  oct_own_rows mix;   /* of attention residuals, with the norm behind */
 } oct_profile_own_kernels;
 
 /* Routed-expert kernels that have measured tables (microseconds by tokens, kept here as seconds).
@@ -175,8 +186,7 @@ typedef struct oct_profile_pcie {
   double h2d_bytes_per_s, d2h_bytes_per_s; /* one direction alone, per GPU */
   double duplex_bytes_per_s;               /* limits both directions together, per GPU */
   double pageable_bytes_per_s;
-  /* What kernels reach that read host memory in place, of h2d_bytes_per_s; 0: as copies do. */
-  double kernel_read;
+  double kernel_read; /* what kernels reach that read host memory in place, of h2d_bytes_per_s */
   double copy_latency_s;
   double switch_uplink_bytes_per_s;       /* per direction, shared by the GPUs of a switch */
   double host_link_aggregate_bytes_per_s; /* all GPUs together, per direction */

@@ -218,14 +218,27 @@ stage_of(const logged_instance *in, guint32 layer) {
 }
 
 static void
-put_missed(oct_step_log *log, const logged_instance *in, const oct_step_result *result) {
-  guint32 missed[OCT_PARALLEL_STAGES_MAX] = {0};
-  const oct_expert_use *uses = oct_result_experts(result);
-  for (guint32 i = 0; i < result->n_experts; i++)
-    missed[stage_of(in, uses[i].layer)] += uses[i].missed;
-  for (guint32 s = 0; s < in->config.parallel.pipeline; s++)
-    put(log, "%s%u", s == 0 ? ",\"missed\":[" : ",", missed[s]);
+put_list(oct_step_log *log, const char *key, const guint32 *values, guint32 n) {
+  put(log, ",\"%s\":", key);
+  for (guint32 i = 0; i < n; i++)
+    put(log, "%c%u", i == 0 ? '[' : ',', values[i]);
   put(log, "]");
+}
+
+static void
+put_experts(oct_step_log *log, const logged_instance *in, const oct_step_result *result) {
+  guint32 used[OCT_PARALLEL_STAGES_MAX] = {0}, missed[OCT_PARALLEL_STAGES_MAX] = {0};
+  const oct_expert_use *uses = oct_result_experts(result);
+  if (result->n_experts == 0)
+    return;
+  for (guint32 i = 0; i < result->n_experts; i++) {
+    const guint32 stage = stage_of(in, uses[i].layer);
+    used[stage] += uses[i].tokens > 0;
+    missed[stage] += uses[i].missed;
+  }
+  put_list(log, "used", used, in->config.parallel.pipeline);
+  if (in->config.memory.n_expert_slots > 0)
+    put_list(log, "missed", missed, in->config.parallel.pipeline);
 }
 
 static void
@@ -250,8 +263,7 @@ put_step(oct_step_log *log, const logged_instance *in, const logged_step *s,
     put(log, "}");
   }
   put(log, "]");
-  if (in->config.memory.n_expert_slots > 0)
-    put_missed(log, in, result);
+  put_experts(log, in, result);
   put(log, "}\n");
 }
 

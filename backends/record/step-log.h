@@ -15,8 +15,9 @@
  * before to start_ns, the time in which nothing ran (0 for the first). A domain's slices by kind:
  * [tokens, position of the first] of prompts and of drafts that are verified, and of plain decodes
  * the position alone; `rows`: positions that were sampled. An empty list is left out. A step that
- * failed has no line. Where experts are partly on the device, "missed":[12,7] behind the domains:
- * by pipeline stage, how many of the experts that the step used were not.
+ * failed has no line. Where results tell of experts, "used":[205,190] behind the domains: by
+ * pipeline stage, experts that the step used, over its layers; and "missed":[12,7], those of them
+ * that were not on the device, where it does not hold all.
  */
 #ifndef OCT_BACKENDS_RECORD_STEP_LOG_H
 #define OCT_BACKENDS_RECORD_STEP_LOG_H

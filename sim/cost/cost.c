@@ -72,8 +72,9 @@ check_own_kernels(const oct_profile *profile, const oct_cost_options *options, G
   if (options->moe_kernel != OCT_MOE_KERNEL_OWN ||
       (is_share(k->kda.decode_hbm) && is_share(k->kda.prefill_peak) &&
        is_share(k->mla.decode_fp8_hbm) && is_share(k->mla.decode_bf16_hbm) &&
-       is_share(k->mla.decode_peak) && is_share(k->mxfp4_experts.hbm) &&
-       is_share(k->mxfp4_experts.peak)))
+       is_share(k->mla.decode_peak) && is_share(k->mla.decode_short_peak) &&
+       is_share(k->mxfp4_experts.hbm) && is_share(k->mxfp4_experts.peak) &&
+       is_share(k->pairs.hbm) && is_share(k->mix.hbm)))
     return TRUE;
   g_set_error(error, OCT_COST_ERROR, OCT_COST_ERROR_UNSUPPORTED,
               "profile %s has no group [own_kernels] with fractions above 0 and at most 1: own "
@@ -437,8 +438,7 @@ walk_misses(oct_sink *sink, double bytes) {
   const oct_profile *profile = sink->cost->profile;
   if (!(bytes > 0))
     return;
-  const double share = profile->pcie.kernel_read > 0 ? profile->pcie.kernel_read : 1;
-  oct_price copy = {.seconds = oct_profile_copy_s(profile, TRUE, bytes / share),
+  oct_price copy = {.seconds = oct_profile_copy_s(profile, TRUE, bytes / profile->pcie.kernel_read),
                     .host_bytes = bytes,
                     .part = OCT_PART_COPY};
   sink->count = 1;

@@ -122,6 +122,16 @@ double oct_routing_pairs(const oct_routing *routing, double tokens);
 /* Chances that follow rank^-alpha, scaled so that their sum is top_k and none is above 1. */
 void oct_routing_shares(double *share, guint32 n_experts, guint32 top_k, double alpha);
 
+/* ---------------------------------------------------------------- own experts */
+
+/* Passes of this engine's kernel over experts' weights; the routing is borrowed. */
+typedef struct oct_own_passes oct_own_passes;
+oct_own_passes *oct_own_passes_new(const oct_routing *routing, gboolean by_expert);
+void oct_own_passes_free(oct_own_passes *passes);
+G_DEFINE_AUTOPTR_CLEANUP_FUNC(oct_own_passes, oct_own_passes_free)
+oct_price oct_price_own_experts(const oct_profile *profile, const oct_own_passes *passes,
+                                const oct_moe_shape *shape);
+
 /* ---------------------------------------------------------------- a cost */
 
 /* Sums of operators by the part that binds them. */
@@ -225,6 +235,8 @@ void oct_operators_head(oct_sink *sink, double rows);
 /* One attention-residual mix on stage `stage`. */
 void oct_operators_mix(oct_sink *sink, guint32 stage, double tokens);
 
+/* Whether experts are priced as this engine's own MXFP4 kernels. */
+gboolean oct_cost_has_own_experts(const oct_cost *cost);
 /* Whether FFN `f` runs over all domains at once (experts shared between them). */
 gboolean oct_cost_is_joint(const oct_cost *cost, guint f);
 oct_price oct_moe_grid_at(const oct_moe_grid *grid, double tokens, double *distinct);

@@ -20,6 +20,12 @@ divide_up(double a, double b) {
 }
 
 gboolean
+oct_cost_has_own_experts(const oct_cost *cost) {
+  return cost->options.moe_kernel == OCT_MOE_KERNEL_OWN &&
+         cost->spec->types.expert == OCT_DTYPE_MXFP4;
+}
+
+gboolean
 oct_cost_is_joint(const oct_cost *cost, guint f) {
   return cost->spec->ffn[f].kind != OCT_FFN_DENSE && cost->parallel.expert_parallel &&
          cost->parallel.data > 1;
@@ -78,21 +84,11 @@ grid_tokens(guint32 i) {
   return ldexp(GRID_EXACT, (int)octave) * (1 + (step + 1.0) / GRID_OCTAVE);
 }
 
-/* Two grouped products: weights of the experts that are touched, and the rows of their pairs. */
-static oct_price
-own_experts(const oct_profile *profile, const oct_moe_shape *s) {
-  const oct_own_experts *k = &profile->own_kernels.mxfp4_experts;
-  const double bytes = s->distinct * s->expert_bytes + s->pairs * (4 * s->outer + 6 * s->inner);
-  return oct_price_own(profile, k->fixed_s, bytes, k->hbm, 6 * s->pairs * s->outer * s->inner,
-                       k->peak);
-}
-
 void
 oct_moe_grid_fill(oct_cost *cost, guint f) {
   const oct_profile *profile = cost->profile;
   const oct_routing *routing = &cost->routing[f];
-  const gboolean own =
-      cost->options.moe_kernel == OCT_MOE_KERNEL_OWN && cost->spec->types.expert == OCT_DTYPE_MXFP4;
+  const gboolean own = oct_cost_has_own_experts(cost);
   const oct_moe_table table = table_of(cost, f);
   const double expert_time = cost->options.expert_time > 0 ? cost->options.expert_time : 1;
   const gboolean by_expert = cost->parallel.expert_parallel && cost->expert_ranks > 1;
@@ -104,6 +100,7 @@ oct_moe_grid_fill(oct_cost *cost, guint f) {
   oct_moe_shape shape = expert_shape(cost, f);
   oct_moe_grid *grid = g_new0(oct_moe_grid, 1);
   g_autofree oct_moe_view *view = g_new0(oct_moe_view, 1);
+  g_autoptr(oct_own_passes) passes = own ? oct_own_passes_new(routing, by_expert) : NULL;
   if (table != OCT_MOE_TABLE_COUNT)
     oct_moe_view_init(view, profile, table, by_expert ? OCT_MOE_EP8 : OCT_MOE_TP8);
   for (guint32 i = 0; i < OCT_COST_GRID_MAX; i++) {
@@ -114,7 +111,7 @@ oct_moe_grid_fill(oct_cost *cost, guint f) {
     shape.distinct = oct_routing_heaviest(routing, tokens);
     shape.pairs = MAX(oct_routing_pairs(routing, tokens), shape.distinct);
     oct_price *price = &grid->price[i];
-    *price = own                            ? own_experts(profile, &shape)
+    *price = own                            ? oct_price_own_experts(profile, passes, &shape)
              : table != OCT_MOE_TABLE_COUNT ? oct_price_moe_table(view, &shape)
                                             : oct_price_moe(profile, math, bandwidth, &shape);
     if (!own && table == OCT_MOE_TABLE_COUNT)
@@ -228,14 +225,29 @@ experts(oct_sink *sink, guint f, double tokens, double all_tokens, double width)
   }
 }
 
+/* Which experts each token goes to. Own kernels: with sorting pairs by them and adding up, in
+ * float32, what they give of `width`; else these belong to the experts' price. */
+static void
+choose(oct_sink *sink, const oct_ffn_spec *ffn, double tokens, double width) {
+  const oct_profile *profile = sink->cost->profile;
+  const oct_own_rows *own = &profile->own_kernels.pairs;
+  const double logits = tokens * ffn->n_experts * 4.0, pairs = tokens * ffn->top_k;
+  if (!oct_cost_has_own_experts(sink->cost)) {
+    oct_sink_rows(sink, "moe.top_k", OCT_TIMED_ROUTE, ffn->n_experts, ffn->top_k, 0, logits);
+    return;
+  }
+  const double bytes = logits + pairs * (12 + 4 * width) + tokens * width * BF16;
+  oct_price price = oct_price_own(profile, own->fixed_s, bytes, own->hbm, 0, 1);
+  oct_sink_add(sink, "moe.pairs", &price, tokens, ffn->n_experts, ffn->top_k);
+}
+
 static void
 moe(oct_sink *sink, guint f, double tokens, double all_tokens) {
   const oct_cost *cost = sink->cost;
   const oct_model_spec *spec = cost->spec;
   const oct_ffn_spec *ffn = &spec->ffn[f];
   oct_sink_gemm(sink, "moe.router", spec->types.router, tokens, ffn->n_experts, spec->hidden);
-  oct_sink_rows(sink, "moe.top_k", OCT_TIMED_ROUTE, ffn->n_experts, ffn->top_k, 0,
-                tokens * ffn->n_experts * 4.0);
+  choose(sink, ffn, tokens, spec->hidden);
   experts(sink, f, tokens, all_tokens, spec->hidden);
   if (ffn->shared_intermediate > 0) {
     shared_part part = shared_of(cost, ffn, tokens);
@@ -274,8 +286,7 @@ latent_moe(oct_sink *sink, guint f, double tokens, double all_tokens) {
   if (latent < ffn->latent)
     oct_sink_collective(sink, "moe.gather_latent", &cost->tensor, OCT_COLLECTIVE_ALL_GATHER,
                         tokens * (ffn->latent * BF16 + ffn->n_experts * 4.0));
-  oct_sink_rows(sink, "moe.top_k", OCT_TIMED_ROUTE, ffn->n_experts, ffn->top_k, 0,
-                tokens * ffn->n_experts * 4.0);
+  choose(sink, ffn, tokens, ffn->latent);
   experts(sink, f, tokens, all_tokens, ffn->latent);
   shared_rest(sink, ffn, tokens);
   const gboolean joint = oct_cost_is_joint(cost, f), shared = !cost->parallel.replicate_shared;

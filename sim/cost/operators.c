@@ -153,9 +153,12 @@ own_latent_decode(const oct_profile *profile, const oct_attention_shape *s) {
   const double width = (double)s->key_dim + s->value_dim;
   const double bytes = (double)s->context * s->key_dim * s->kv_element_bytes +
                        (double)s->tokens * s->n_heads * width * BF16;
+  const gboolean is_short = s->n_heads > OCT_OWN_MLA_FEW_HEADS &&
+                            s->context <= (guint64)s->n_sequences * OCT_OWN_MLA_SHORT_CONTEXT;
   return oct_price_own(profile, own->decode_fixed_s, bytes,
                        s->kv_element_bytes == 1 ? own->decode_fp8_hbm : own->decode_bf16_hbm,
-                       2 * width * (double)s->pairs * s->n_heads, own->decode_peak);
+                       2 * width * (double)s->pairs * s->n_heads,
+                       is_short ? own->decode_short_peak : own->decode_peak);
 }
 
 static void
@@ -270,6 +273,11 @@ kda_context(oct_sink *sink, const oct_attention_spec *a, const oct_domain_shape 
     if (is_own(sink->cost)) {
       price = oct_price_own(profile, own->prefill_fixed_s, bytes, own->decode_hbm, flops,
                             own->prefill_peak);
+      /* Chunks of one prompt wait for each other, which nothing but fewer tokens shortens. */
+      const double each = (double)s->prefill_tokens / s->n_prefill;
+      const double wait = own->prefill_fixed_s + each * own->prefill_token_s - price.seconds;
+      price.fixed_s += MAX(wait, 0);
+      price.seconds += MAX(wait, 0);
     } else if (compute_s > price.seconds - price.fixed_s) {
       price.seconds = price.fixed_s + compute_s;
       price.part = OCT_PART_COMPUTE;
@@ -323,10 +331,18 @@ oct_operators_head(oct_sink *sink, double rows) {
 void
 oct_operators_mix(oct_sink *sink, guint32 stage, double tokens) {
   const oct_stage_plan *plan = &sink->cost->stages[stage];
+  const oct_profile *profile = sink->cost->profile;
+  const oct_own_rows *own = &profile->own_kernels.mix;
+  const double elements = tokens * sink->cost->spec->hidden;
   guint32 count = sink->count;
   sink->count = plan->n_mixes;
-  if (plan->n_mixes > 0)
-    oct_sink_memory(sink, "attn_res.mix",
-                    tokens * sink->cost->spec->hidden * (plan->mix_sources + 2) * BF16);
+  if (plan->n_mixes > 0 && is_own(sink->cost)) {
+    /* The running sum is read and written in float32; what is added and what comes out is BF16. */
+    const double bytes = elements * ((plan->mix_sources - 1) * BF16 + 2 * 4 + 2 * BF16);
+    oct_price price = oct_price_own(profile, own->fixed_s, bytes, own->hbm, 0, 1);
+    oct_sink_add(sink, "attn_res.mix", &price, tokens, 0, 0);
+  } else if (plan->n_mixes > 0) {
+    oct_sink_memory(sink, "attn_res.mix", elements * (plan->mix_sources + 2) * BF16);
+  }
   sink->count = count;
 }

@@ -91,9 +91,13 @@ about_own_kernels(const oct_setup *s, json_t *list) {
   add(list,
       "own kernels: what they reach of the larger of their byte and BF16 floors on an H200 is "
       "assumed to be reached here: delta attention %.3g of the memory in decodes and %.3g of the "
-      "peak in prompts, latent attention's decodes %.3g and %.3g, MXFP4 experts %.3g and %.3g",
+      "peak in prompts, latent attention's decodes %.3g and %.3g, MXFP4 experts %.3g and %.3g (a "
+      "pass over weights costs as much as %.3g columns of tokens besides, to turn them into BF16, "
+      "by instructions that may grow less than the peak), sums over experts %.3g and mixes of "
+      "residuals %.3g of the memory",
       k->kda.decode_hbm, k->kda.prefill_peak, fp8 ? k->mla.decode_fp8_hbm : k->mla.decode_bf16_hbm,
-      k->mla.decode_peak, k->mxfp4_experts.hbm, k->mxfp4_experts.peak);
+      k->mla.decode_peak, k->mxfp4_experts.hbm, k->mxfp4_experts.peak, k->mxfp4_experts.turned,
+      k->pairs.hbm, k->mix.hbm);
 }
 
 /* Not an assumption, but what step times in tables leave out. */

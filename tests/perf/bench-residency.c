@@ -1,21 +1,29 @@
 /* Expert slots: decodes of a model whose experts are partly on the device, by the real engine.
  *
  *   bench-residency [--backend TEXT] [--percent LIST] [--concurrency N] [--input N] [--output N]
- *                   [--requests N] [--loads N] [--record-routing FILE] MODEL
+ *                   [--requests N] [--loads N] [--record-routing FILE]
+ *                   [--twin NODE [--expert-routing FILE]] MODEL
  *
  * MODEL is what oct_model_spec_load() takes; weights are made up. For each percentage of the
  * experts of a layer: how many of the experts that steps used were on the device, of all uses and
  * of all pairs of tokens and experts; how long steps of `concurrency` decodes took; what was
- * brought by loads. FILE is what `octet replay --expert-routing file:FILE` takes: what all steps
- * chose, of the last percentage. CSV on stdout. */
+ * brought by loads. FILE is what `octet replay --expert-routing file:FILE` takes: what steps of
+ * decodes chose, of the last percentage. With --twin the same requests run on a simulated node with
+ * this engine's kernels, experts being chosen as a FILE says that they were; one percentage a run.
+ * CSV on stdout. */
+#include "config.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "backends/registry.h"
 #include "engine/model/expert-counts.h"
 #include "tests/engine/sched/rig.h"
+#ifdef HAVE_SIMGRID
+#include "backends/simgrid/simgrid.h"
+#endif
 
-static char *backend = "cuda", *percents = "100,75,50,25", *routing;
+static char *backend = "cuda", *percents = "100,75,50,25", *routing, *twin, *chosen;
 static gint concurrency = 16, n_input = 32, n_output = 256, n_requests = 0, loads_max = 0;
 
 typedef struct watch {
@@ -23,7 +31,7 @@ typedef struct watch {
   oct_time last_ns, first_ns;
   guint64 n_missed; /* experts, in those steps */
   guint32 width;
-  double *counts; /* [layers, width], of all steps */
+  double *counts; /* [layers, width], of those steps */
 } watch;
 
 static gboolean
@@ -37,15 +45,14 @@ on_event(rig *r, const oct_event *event, void *user) {
   gboolean full = result->n_slices == (guint32)concurrency && result->n_tokens == result->n_slices;
   w->first_ns = w->first_ns == 0 ? result->start_ns : w->first_ns;
   w->last_ns = result->end_ns;
-  for (guint32 i = 0; i < result->n_experts; i++) {
-    const oct_expert_use *use = &oct_result_experts(result)[i];
-    w->counts[(gsize)use->layer * w->width + use->expert] += use->tokens;
-  }
   if (!full)
     return TRUE;
   g_array_append_val(w->ns, ns);
-  for (guint32 i = 0; i < result->n_experts; i++)
-    w->n_missed += oct_result_experts(result)[i].missed;
+  for (guint32 i = 0; i < result->n_experts; i++) {
+    const oct_expert_use *use = &oct_result_experts(result)[i];
+    w->counts[(gsize)use->layer * w->width + use->expert] += use->tokens;
+    w->n_missed += use->missed;
+  }
   return TRUE;
 }
 
@@ -83,13 +90,50 @@ routed_tokens(const oct_model_spec *spec, const watch *w) {
   return (guint64)(sum + 0.5);
 }
 
+#ifdef HAVE_SIMGRID
+static oct_world *
+twin_world(const oct_model_spec *spec, GError **error) {
+  oct_simgrid_options options = OCT_SIMGRID_OPTIONS_DEFAULT;
+  oct_shadow_options shadow;
+  oct_shadow_options_default(&shadow);
+  oct_profile *profile = oct_profile_load(twin, NULL, NULL, error);
+  if (profile == NULL)
+    return NULL;
+  double *counts = chosen != NULL ? oct_expert_counts_read(chosen, spec, error) : NULL;
+  double *ranked = counts != NULL ? oct_expert_counts_ranked(spec, counts, error) : NULL;
+  if (chosen != NULL && ranked == NULL)
+    return NULL;
+  shadow.expert_counts = counts; /* as long as the program runs */
+  shadow.n_count_layers = spec->n_layers;
+  shadow.n_count_experts = oct_expert_counts_width(spec);
+  options.profile = profile;
+  options.moe_kernel = OCT_MOE_KERNEL_OWN;
+  options.routing_weights = ranked;
+  options.n_routing_weights = ranked != NULL ? shadow.n_count_experts : 0;
+  options.shadow = &shadow;
+  oct_world *world = oct_simgrid_world_new(&options, error);
+  if (world != NULL)
+    oct_simgrid_own_profile(world, profile);
+  return world;
+}
+#else
+static oct_world *
+twin_world(const oct_model_spec *spec, GError **error) {
+  (void)spec;
+  g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG,
+              "simgrid: this program was built without SimGrid");
+  return NULL;
+}
+#endif
+
 /* FALSE: it did not go well, which was said. */
 static gboolean
 run(const oct_model_spec *spec, guint32 percent) {
   g_autoptr(GError) error = NULL;
   rig r;
   oct_engine_config config;
-  oct_world *world = oct_backend_world_new(backend, &error);
+  oct_world *world =
+      twin != NULL ? twin_world(spec, &error) : oct_backend_world_new(backend, &error);
   if (world == NULL) {
     fprintf(stderr, "bench-residency: %s\n", error->message);
     return FALSE;
@@ -153,6 +197,8 @@ main(int argc, char **argv) {
       {"requests", 0, 0, G_OPTION_ARG_INT, &n_requests, "in all (twice the concurrency)", "N"},
       {"loads", 0, 0, G_OPTION_ARG_INT, &loads_max, "experts on their way at most (64)", "N"},
       {"record-routing", 0, 0, G_OPTION_ARG_FILENAME, &routing, "experts' choices", "FILE"},
+      {"twin", 0, 0, G_OPTION_ARG_STRING, &twin, "a simulated node, in place of a backend", "NODE"},
+      {"expert-routing", 0, 0, G_OPTION_ARG_FILENAME, &chosen, "choices of the twin", "FILE"},
       {NULL}};
   GOptionContext *options = g_option_context_new("MODEL");
   g_option_context_add_main_entries(options, entries, NULL);

@@ -130,8 +130,8 @@ leaves_out_failed_steps(void) {
   g_assert_cmpint(integer(lines->pdata[2], "step"), ==, 2);
 }
 
-/* Missed experts of the layers before `end` and from there on, of each step. */
-static guint32 missed[2][2], end_of_first;
+/* Experts used and missed by the layers before `end` and from there on, of each step. */
+static guint32 used[2][2], missed[2][2], end_of_first;
 
 static void
 missing(rig *r) {
@@ -147,13 +147,15 @@ missing(rig *r) {
     rig_submit(r);
     rig_until(r, OCT_EVENT_STEP_DONE, i + 1, &event);
     const oct_expert_use *uses = oct_result_experts(event.result);
-    for (guint32 k = 0; k < event.result->n_experts; k++)
+    for (guint32 k = 0; k < event.result->n_experts; k++) {
+      used[i][uses[k].layer >= end_of_first]++;
       missed[i][uses[k].layer >= end_of_first] += uses[k].missed;
+    }
   }
 }
 
 static void
-tells_missed_experts_by_stage(void) {
+tells_experts_by_stage(void) {
   oct_parallel parallel = OCT_PARALLEL_DEFAULT;
   guint32 first;
   parallel.pipeline = 2;
@@ -165,11 +167,14 @@ tells_missed_experts_by_stage(void) {
   g_autoptr(GPtrArray) lines = read_lines();
   g_assert_cmpuint(lines->len, ==, 4);
   for (guint i = 0; i < 2; i++) {
-    const json_t *list = json_object_get(lines->pdata[2 + i], "missed");
+    const json_t *all = json_object_get(lines->pdata[2 + i], "used"),
+                 *list = json_object_get(lines->pdata[2 + i], "missed");
     g_assert_cmpuint(json_array_size(list), ==, 2);
     for (guint s = 0; s < 2; s++) {
       g_assert_cmpuint(missed[i][s], >, 0);
+      g_assert_cmpuint(missed[i][s], <=, used[i][s]);
       g_assert_cmpint(json_integer_value(json_array_get(list, s)), ==, missed[i][s]);
+      g_assert_cmpint(json_integer_value(json_array_get(all, s)), ==, used[i][s]);
     }
   }
 }
@@ -191,7 +196,7 @@ main(int argc, char **argv) {
   g_autofree char *folder = g_dir_make_tmp("octet-steps-XXXXXX", NULL);
   path = g_build_filename(folder, "steps", NULL);
   g_test_add_func("/record/steps/every-step-has-its-line-with-positions", logs_steps);
-  g_test_add_func("/record/steps/missed-experts-are-told-by-stage", tells_missed_experts_by_stage);
+  g_test_add_func("/record/steps/experts-are-told-by-stage", tells_experts_by_stage);
   g_test_add_func("/record/steps/failed-ones-are-left-out", leaves_out_failed_steps);
   g_test_add_func("/record/steps/a-path-that-cannot-be-is-refused", refuses_no_path);
   int failed = g_test_run();

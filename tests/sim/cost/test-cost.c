@@ -528,6 +528,7 @@ misses(void) {
   shape_decode(&shape, 4, 1000, 0);
   oct_cost_step(r.cost, &shape, &without);
   shape.expert_miss_bytes[0] = 577e6;
+  r.profile->pcie.kernel_read = 1;
   oct_cost_step(r.cost, &shape, &with);
   g_assert_cmpint(with.stages[0].ns - without.stages[0].ns, ==,
                   with.stages[0].groups[OCT_PART_COPY].ns);

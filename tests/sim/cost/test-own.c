@@ -56,27 +56,35 @@ delta_decode(void) {
            own->decode_fixed_s + bytes / (own->decode_hbm * r.profile->gpu.hbm_bytes_per_s));
 }
 
+/* One long prompt on a rank's 12 heads waits for its chunks, eight shorter ones are arithmetic. */
 static void
 delta_prompt(void) {
-  g_auto(rig) r = {0};
-  oct_step_shape shape;
-  rig_own(&r, "b300-hgx8", OCT_DTYPE_FP8);
-  const oct_own_kda *own = &r.profile->own_kernels.kda;
-  shape_prefill(&shape, 1, CONTEXT, 0, 0);
-  const double flops = 7.0 * CONTEXT * WIDTH * 128;
-  const oct_cost_operator o = operator_of(&r, &shape, "kda.prefill");
-  g_assert_cmpuint(o.part, ==, OCT_PART_COMPUTE);
-  /* Outside a graph each launch costs as well. */
-  close_to(o.seconds - r.profile->launch.kernel_pipelined_s,
-           own->prefill_fixed_s +
-               flops / (own->prefill_peak * r.profile->gpu.flops[OCT_MATH_BF16]));
+  for (guint n = 1; n <= 8; n *= 8) {
+    g_auto(rig) r = {0};
+    oct_step_shape shape;
+    rig_own(&r, "b300-hgx8", OCT_DTYPE_FP8);
+    const oct_own_kda *own = &r.profile->own_kernels.kda;
+    shape_prefill(&shape, n, CONTEXT / n, 0, 0);
+    const double flops = 7.0 * CONTEXT * WIDTH * 128;
+    const double arithmetic_s = flops / (own->prefill_peak * r.profile->gpu.flops[OCT_MATH_BF16]);
+    const double chain_s = CONTEXT / n * own->prefill_token_s;
+    const oct_cost_operator o = operator_of(&r, &shape, "kda.prefill");
+    g_assert_cmpuint(o.part, ==, OCT_PART_COMPUTE);
+    g_assert_true((n == 1) == (chain_s > arithmetic_s));
+    /* Outside a graph each launch costs as well. */
+    const double fixed_s = own->prefill_fixed_s + r.profile->launch.kernel_pipelined_s;
+    close_to(o.seconds, fixed_s + MAX(arithmetic_s, chain_s));
+    close_to(o.fixed_s, fixed_s + MAX(chain_s - arithmetic_s, 0));
+  }
 }
 
 /* The latent is 576 wide, of which 512 are the values: bytes bind 12 heads in BF16, and under data
- * parallelism, with all 96, arithmetic does. */
+ * parallelism, with all 96, arithmetic does, most of all over short contexts. */
 static void
 latent_decode(void) {
-  for (int all = 0; all < 2; all++) {
+  for (int i = 0; i < 4; i++) {
+    const gboolean all = i % 2;
+    const guint32 context = i < 2 ? CONTEXT : 1024;
     g_auto(rig) r = {0};
     oct_step_shape shape;
     rig_load(&r, "kimi-k3", "b300-hgx8");
@@ -86,13 +94,14 @@ latent_decode(void) {
     r.options.moe_kernel = OCT_MOE_KERNEL_OWN;
     rig_make(&r);
     const oct_own_mla *own = &r.profile->own_kernels.mla;
-    shape_decode(&shape, BATCH, CONTEXT, 0);
+    shape_decode(&shape, BATCH, context, 0);
     shape.n_domains = r.parallel.data;
     const double heads = all ? 96 : HEADS, seen = (double)shape.domains[0].decode_context;
     const double bytes = seen * 576 * 2 + BATCH * heads * (576 + 512) * 2;
     const double flops = 2 * (576 + 512) * seen * heads;
     const double memory_s = bytes / (own->decode_bf16_hbm * r.profile->gpu.hbm_bytes_per_s);
-    const double compute_s = flops / (own->decode_peak * r.profile->gpu.flops[OCT_MATH_BF16]);
+    const double peak = all && i >= 2 ? own->decode_short_peak : own->decode_peak;
+    const double compute_s = flops / (peak * r.profile->gpu.flops[OCT_MATH_BF16]);
     const oct_cost_operator o = operator_of(&r, &shape, "mla.decode");
     g_assert_cmpuint(o.count, ==, 24);
     g_assert_cmpuint(o.part, ==, compute_s > memory_s ? OCT_PART_COMPUTE : OCT_PART_MEMORY);
@@ -100,23 +109,82 @@ latent_decode(void) {
   }
 }
 
+/* The chance that more than n tokens chose an expert whose mean is `mean`. */
+static double
+more_than(guint n, double mean) {
+  double chance = exp(-mean), below = 0;
+  for (guint k = 0; k <= n; k++) {
+    below += chance;
+    chance *= mean / (k + 1);
+  }
+  return 1 - below;
+}
+
+/* Passes of 4 columns over an expert that so many tokens choose in the mean. */
+static double
+passes_of(double mean) {
+  double passes = 0;
+  for (guint n = 0; n < 400; n += 4)
+    passes += more_than(n, mean);
+  return passes;
+}
+
+/* 64 tokens choose an expert 1.14 times in the mean: passes of 4 columns. Routing decides how many:
+ * uniform, few experts have a second one; with the same 16 experts for every token, 64 rows each
+ * take 16 passes and more, though hardly any weights are read. */
 static void
 experts(void) {
+  for (int same = 0; same < 2; same++) {
+    g_auto(rig) r = {0};
+    oct_step_shape shape;
+    double weights_of[896] = {0};
+    for (guint i = 0; i < 16; i++)
+      weights_of[i] = 1;
+    rig_load(&r, "kimi-k3", "b300-hgx8");
+    r.parallel.tensor = 8;
+    r.options.moe_kernel = OCT_MOE_KERNEL_OWN;
+    r.options.routing_weights = same ? weights_of : NULL;
+    r.options.n_routing_weights = same ? 896 : 0;
+    rig_make(&r);
+    const oct_own_experts *own = &r.profile->own_kernels.mxfp4_experts;
+    shape_decode(&shape, BATCH, CONTEXT, 0);
+    const double distinct = oct_cost_distinct_experts(r.cost, BATCH, TRUE), pairs = BATCH * 16.0;
+    g_assert_cmpfloat_with_epsilon(distinct, same ? 16 : 613, 1);
+    /* Three matrices of 3584 x 384 a rank: half a byte and a scale of a byte for 32. */
+    const double weights = 3.0 * 3584 * 384 * (0.5 + 1.0 / 32);
+    const double bytes = distinct * weights + pairs * (4 * 3584 + 6 * 384);
+    const double passes = same ? 16 * passes_of(64) : 896 * passes_of(pairs / 896);
+    const double memory_s = bytes / (own->hbm * r.profile->gpu.hbm_bytes_per_s);
+    const double compute_s = 6 * passes * (4 + own->turned) * 3584 * 384 /
+                             (own->peak * r.profile->gpu.flops[OCT_MATH_BF16]);
+    const oct_cost_operator o = operator_of(&r, &shape, "moe.experts");
+    g_assert_true((compute_s > memory_s) == same);
+    g_assert_cmpfloat_with_epsilon(o.seconds, own->fixed_s + MAX(memory_s, compute_s),
+                                   1e-2 * o.seconds);
+  }
+}
+
+/* Choosing, sorting and adding up; and the mixes of attention residuals, float32 in and out. */
+static void
+rows(void) {
   g_auto(rig) r = {0};
   oct_step_shape shape;
   rig_own(&r, "b300-hgx8", OCT_DTYPE_FP8);
-  const oct_own_experts *own = &r.profile->own_kernels.mxfp4_experts;
+  const oct_own_rows *pairs = &r.profile->own_kernels.pairs, *mix = &r.profile->own_kernels.mix;
+  const double rate = r.profile->gpu.hbm_bytes_per_s;
   shape_decode(&shape, BATCH, CONTEXT, 0);
-  const double distinct = oct_cost_distinct_experts(r.cost, BATCH, TRUE), pairs = BATCH * 16.0;
-  /* Three matrices of 3584 x 384 a rank: half a byte and a scale of a byte for 32. */
-  const double weights = 3.0 * 3584 * 384 * (0.5 + 1.0 / 32);
-  const double bytes = distinct * weights + pairs * (4 * 3584 + 6 * 384);
-  const double memory_s = bytes / (own->hbm * r.profile->gpu.hbm_bytes_per_s);
-  const double compute_s =
-      6 * pairs * 3584 * 384 / (own->peak * r.profile->gpu.flops[OCT_MATH_BF16]);
-  const oct_cost_operator o = operator_of(&r, &shape, "moe.experts");
-  g_assert_cmpfloat_with_epsilon(o.seconds, own->fixed_s + MAX(memory_s, compute_s),
-                                 1e-4 * o.seconds);
+  oct_cost_operator o = operator_of(&r, &shape, "moe.pairs");
+  double bytes = BATCH * (896 * 4 + 16 * (12 + 4 * 3584) + 3584 * 2);
+  g_assert_cmpuint(o.count, ==, 92);
+  close_to(o.seconds, pairs->fixed_s + bytes / (pairs->hbm * rate));
+  o = operator_of(&r, &shape, "attn_res.mix");
+  g_assert_cmpuint(o.count, ==, 187);
+  /* Of 93 layers: 0 + 1 snapshots in the first, up to 8 + 8 in the last, and 8 at the end. */
+  double snapshots = 8;
+  for (guint l = 0; l < 93; l++)
+    snapshots += (l + 11) / 12 + l / 12 + 1;
+  bytes = BATCH * 7168 * (2 * snapshots / 187 + 12);
+  close_to(o.seconds, mix->fixed_s + bytes / (mix->hbm * rate));
 }
 
 /* One fraction on two GPUs: what is above the fixed time goes with the memory's rate. */
@@ -154,9 +222,10 @@ int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/sim/cost/own/delta-decode-reads-and-writes-its-state-once", delta_decode);
-  g_test_add_func("/sim/cost/own/delta-prompts-are-arithmetic", delta_prompt);
+  g_test_add_func("/sim/cost/own/delta-prompts-are-arithmetic-or-wait", delta_prompt);
   g_test_add_func("/sim/cost/own/latent-decode-is-the-larger-of-two-floors", latent_decode);
-  g_test_add_func("/sim/cost/own/experts-that-are-touched-are-read-once", experts);
+  g_test_add_func("/sim/cost/own/experts-are-read-once-and-turned-for-each-pass", experts);
+  g_test_add_func("/sim/cost/own/rows-round-experts-and-residuals-have-their-bytes", rows);
   g_test_add_func("/sim/cost/own/fractions-are-carried-from-gpu-to-gpu", carried);
   g_test_add_func("/sim/cost/own/a-profile-without-them-is-refused", refused);
   return g_test_run();

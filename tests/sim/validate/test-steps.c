@@ -141,7 +141,7 @@ prices_with_the_routing_that_was_seen(void) {
   g_assert_true(g_file_set_contents(path, log->str, -1, NULL));
   g_assert_cmpfloat_with_epsilon(decodes_off(OCT_MOE_KERNEL_OWN, counts_path), 0, 0.01);
   /* Uniform routing touches 613 experts, not 100. */
-  g_assert_cmpfloat(decodes_off(OCT_MOE_KERNEL_OWN, NULL), >, 50);
+  g_assert_cmpfloat(decodes_off(OCT_MOE_KERNEL_OWN, NULL), >, 40);
   g_assert_cmpfloat(fabs(decodes_off(OCT_MOE_KERNEL_MEASURED, counts_path)), >, 0.1);
   const oct_steps_validation v = {
       .log = path, .model = "llama-3.1-8b", .node = "h200x1", .routing_file = counts_path};
