@@ -18,6 +18,7 @@ typedef struct item {
   guint32 note;
   guint8 state;
   guint8 indexed; /* item_index */
+  guint8 copied;  /* cached, and there is a copy elsewhere */
 } item;
 
 /* UNNAMED: key is its mark, and no slot has it. */
@@ -37,8 +38,9 @@ typedef struct index_slot {
 struct oct_pool {
   item *items;
   guint32 n;
-  guint32 fresh; /* items from here on were never taken */
-  list lists[4]; /* by oct_item_state; HELD only counts */
+  guint32 fresh;            /* items from here on were never taken */
+  list lists[4];            /* by oct_item_state; HELD only counts */
+  guint32 n_copied, cursor; /* cached items up to the cursor, itself too, are copied */
   guint64 completed;
   index_slot *slots;
   guint32 mask;
@@ -79,6 +81,10 @@ list_remove(oct_pool *pool, guint32 i) {
   l->count--;
   if (it->state == OCT_ITEM_HELD)
     return;
+  pool->n_copied -= it->copied;
+  it->copied = FALSE;
+  if (pool->cursor == i)
+    pool->cursor = it->prev;
   if (it->prev == OCT_POOL_NONE)
     l->head = it->next;
   else
@@ -100,6 +106,8 @@ clear_lists(oct_pool *pool) {
   for (int s = 0; s < 4; s++)
     pool->lists[s] = (list){OCT_POOL_NONE, OCT_POOL_NONE, 0};
   pool->lists[OCT_ITEM_FREE].count = pool->n;
+  pool->n_copied = 0;
+  pool->cursor = OCT_POOL_NONE;
   pool->fresh = 0;
   pool->completed = 0;
 }
@@ -234,14 +242,41 @@ oct_pool_unref_first(oct_pool *pool, guint32 i, guint64 epoch) {
   oct_pool_unref(pool, i, epoch);
   item *it = &pool->items[i];
   list *l = &pool->lists[OCT_ITEM_CACHED];
-  if (it->state != OCT_ITEM_CACHED || l->head == i)
+  if (it->state != OCT_ITEM_CACHED)
     return;
-  list_remove(pool, i);
-  it->prev = OCT_POOL_NONE;
-  it->next = l->head;
-  pool->items[l->head].prev = i;
-  l->head = i;
-  l->count++;
+  if (l->head != i) {
+    list_remove(pool, i);
+    it->prev = OCT_POOL_NONE;
+    it->next = l->head;
+    pool->items[l->head].prev = i;
+    l->head = i;
+    l->count++;
+  }
+  it->copied = TRUE;
+  pool->n_copied++;
+}
+
+guint32
+oct_pool_copied(const oct_pool *pool) {
+  return pool->n_copied;
+}
+
+guint32
+oct_pool_oldest_uncopied(oct_pool *pool) {
+  guint32 i = pool->cursor == OCT_POOL_NONE ? pool->lists[OCT_ITEM_CACHED].head
+                                            : pool->items[pool->cursor].next;
+  for (; i != OCT_POOL_NONE && pool->items[i].copied; i = pool->items[i].next)
+    pool->cursor = i;
+  return i;
+}
+
+void
+oct_pool_set_copied(oct_pool *pool) {
+  guint32 i = oct_pool_oldest_uncopied(pool);
+  oct_assert(i != OCT_POOL_NONE);
+  pool->items[i].copied = TRUE;
+  pool->n_copied++;
+  pool->cursor = i;
 }
 
 void
@@ -383,7 +418,7 @@ oct_pool_note(oct_pool *pool, guint32 i) {
 
 gboolean
 oct_pool_check(const oct_pool *pool, GError **error) {
-  guint32 counts[4] = {0}, indexed = 0, found = 0;
+  guint32 counts[4] = {0}, indexed = 0, found = 0, copied = 0;
   for (guint32 i = 0; i < pool->n; i++) {
     const item *it = &pool->items[i];
     counts[it->state]++;
@@ -396,11 +431,16 @@ oct_pool_check(const oct_pool *pool, GError **error) {
       BROKEN("item %u is cached but not indexed", i);
     if (it->state == OCT_ITEM_FREE && it->indexed)
       BROKEN("item %u is indexed and free", i);
+    copied += it->copied;
+    if (it->copied && it->state != OCT_ITEM_CACHED)
+      BROKEN("item %u has a copy and is not cached", i);
     if ((it->state == OCT_ITEM_FREE || it->state == OCT_ITEM_CACHED) && it->epoch > pool->completed)
       BROKEN("item %u may still be touched by step %" G_GUINT64_FORMAT, i, it->epoch);
   }
   for (guint32 at = 0; at <= pool->mask; at++)
     found += pool->slots[at].item != 0;
+  if (copied != pool->n_copied)
+    BROKEN("%u items have copies but %u are counted", copied, pool->n_copied);
   if (found != indexed)
     BROKEN("the index has %u entries for %u indexed items", found, indexed);
   for (int s = 0; s < 4; s++) {

@@ -53,7 +53,8 @@ void oct_pool_on_evict(oct_pool *pool, oct_pool_evicted_fn fn, void *user);
 void oct_pool_ref(oct_pool *pool, guint32 item);
 /* One less; `epoch` is the last step that may read or write it on this holder's behalf. */
 void oct_pool_unref(oct_pool *pool, guint32 item, guint64 epoch);
-/* The same for a cached item that has been copied elsewhere: it becomes the first to be evicted. */
+/* The same for an item that has been copied elsewhere: if it is cached now, it becomes the first to
+ * be evicted, and counts as copied. */
 void oct_pool_unref_first(oct_pool *pool, guint32 item, guint64 epoch);
 /* Steps up to `completed` have ended: their items stop draining. */
 void oct_pool_complete(oct_pool *pool, guint64 completed);
@@ -70,6 +71,13 @@ void oct_pool_withdraw(oct_pool *pool, guint32 item);
 /* The same for every item that step `step` or a later one was to write: they failed. O(items). */
 void oct_pool_withdraw_from(oct_pool *pool, guint64 step);
 guint32 oct_pool_find(const oct_pool *pool, oct_hash128 key);
+
+/* ---- copies elsewhere: which cached items have one, oldest first. It is forgotten when the item
+ * leaves its place in the LRU. What these cost is paid once for each item, not once a call. */
+guint32 oct_pool_copied(const oct_pool *pool); /* how many */
+/* The least recently used cached item of which no copy is known; OCT_POOL_NONE. */
+guint32 oct_pool_oldest_uncopied(oct_pool *pool);
+void oct_pool_set_copied(oct_pool *pool); /* that item has one; there must be one */
 /* Most recently used end of the LRU, for a CACHED item that a lookup used without taking. */
 void oct_pool_touch(oct_pool *pool, guint32 item);
 

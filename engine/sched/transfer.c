@@ -6,7 +6,9 @@
  * stays pending and is tried again on the next turn. */
 #include "engine/sched/internal.h"
 
-#define SPILL_SCAN_MAX  256 /* oldest cached items that should have a host copy */
+#define SPILL_AHEAD_MIN 256 /* items that can be taken without a loss: at least so many, */
+#define SPILL_AHEAD     8   /* or one in so many of the device: prompts take hundreds at once; */
+#define SPILL_ROOM      4   /* but of the host one in so many: what is on both is there in vain */
 #define SPILL_BATCH_MAX 64  /* items of one spill: bounds how long copies queue behind it */
 
 oct_transfer *
@@ -278,7 +280,13 @@ host_takes(const oct_pool *host, const oct_pool *device) {
  * a copy on the host before they are evicted. */
 static gboolean
 runs_low(const oct_pool *device, guint32 taken) {
-  return oct_pool_count(device, OCT_ITEM_FREE) < oct_pool_total(device) / 8 + taken;
+  return oct_pool_count(device, OCT_ITEM_FREE) < oct_pool_total(device) / SPILL_AHEAD + taken;
+}
+
+static guint32
+spill_ahead(const oct_pool *host, const oct_pool *device) {
+  const guint32 room = oct_pool_total(host) / SPILL_ROOM;
+  return MAX(MIN(oct_pool_total(device) / SPILL_AHEAD, room), SPILL_AHEAD_MIN);
 }
 
 /* The oldest cached items of a pool that the host does not have yet, into *t (made when needed). */
@@ -288,14 +296,14 @@ collect_spill(oct_engine *engine, guint32 domain, guint32 g, oct_transfer **t, g
   oct_pool *device = d->device[g], *host = d->host[g];
   if (host == NULL || !runs_low(device, 0))
     return;
-  guint32 next;
-  guint32 item = oct_pool_oldest(device);
-  for (guint32 scanned = 0; item != OCT_POOL_NONE && scanned < SPILL_SCAN_MAX;
-       scanned++, item = next) {
-    next = oct_pool_next_oldest(device, item);
-    oct_hash128 key = oct_pool_key(device, item);
-    if (oct_pool_find(host, key) != OCT_POOL_NONE)
+  const guint32 ahead = spill_ahead(host, device);
+  guint32 n_sent = 0, item;
+  while (oct_pool_count(device, OCT_ITEM_FREE) + oct_pool_copied(device) + n_sent < ahead &&
+         (item = oct_pool_oldest_uncopied(device)) != OCT_POOL_NONE) {
+    if (oct_pool_find(host, oct_pool_key(device, item)) != OCT_POOL_NONE) {
+      oct_pool_set_copied(device);
       continue;
+    }
     if (!host_takes(host, device))
       return;
     *wanted = TRUE;
@@ -307,6 +315,7 @@ collect_spill(oct_engine *engine, guint32 domain, guint32 g, oct_transfer **t, g
     oct_pool_ref(device, item);
     oct_transfer_item it = {.group = g, .device = item, .host = to, .index = OCT_NO_INDEX};
     g_array_append_val((*t)->items, it);
+    n_sent++;
   }
 }
 
@@ -353,7 +362,10 @@ spilled(oct_engine *engine, oct_transfer *t, gboolean failed) {
       (void)oct_pool_index(d->host[it->group], it->host,
                            oct_pool_key(d->device[it->group], it->device), 0);
     oct_pool_unref(d->host[it->group], it->host, 0);
-    oct_pool_unref_first(d->device[it->group], it->device, 0);
+    if (failed)
+      oct_pool_unref(d->device[it->group], it->device, 0);
+    else
+      oct_pool_unref_first(d->device[it->group], it->device, 0);
   }
 }
 

@@ -14,7 +14,7 @@ typedef struct model_item {
   oct_item_state state;
   guint32 refs;
   guint64 epoch, writer;
-  gboolean indexed;
+  gboolean indexed, copied;
   guint32 key;
   guint32 note;
 } model_item;
@@ -57,6 +57,7 @@ list_remove(guint32 *list, guint32 *n, guint32 item) {
 static void
 set_state(model *m, guint32 i, oct_item_state state) {
   model_item *it = &m->items[i];
+  it->copied = FALSE;
   if (it->state == OCT_ITEM_CACHED)
     list_remove(m->cached, &m->n_cached, i);
   if (it->state == OCT_ITEM_DRAINING)
@@ -151,6 +152,7 @@ do_unref(model *m, gboolean first) {
     return;
   settle(m, i);
   if (first && it->state == OCT_ITEM_CACHED) {
+    it->copied = TRUE;
     list_remove(m->cached, &m->n_cached, i);
     memmove(m->cached + 1, m->cached, m->n_cached * sizeof *m->cached);
     m->cached[0] = i;
@@ -203,12 +205,31 @@ do_touch(model *m) {
     set_state(m, i, OCT_ITEM_CACHED);
 }
 
+static guint32
+oldest_uncopied(const model *m) {
+  for (guint32 k = 0; k < m->n_cached; k++)
+    if (!m->items[m->cached[k]].copied)
+      return m->cached[k];
+  return OCT_POOL_NONE;
+}
+
+static void
+do_set_copied(model *m) {
+  guint32 i = oldest_uncopied(m);
+  g_assert_cmpuint(oct_pool_oldest_uncopied(m->pool), ==, i);
+  if (i == OCT_POOL_NONE)
+    return;
+  oct_pool_set_copied(m->pool);
+  m->items[i].copied = TRUE;
+}
+
 static void
 compare(model *m) {
-  guint32 counts[4] = {0};
+  guint32 counts[4] = {0}, copied = 0;
   for (guint32 i = 0; i < m->n; i++) {
     const model_item *it = &m->items[i];
     counts[it->state]++;
+    copied += it->copied;
     g_assert_cmpuint(oct_pool_state(m->pool, i), ==, it->state);
     g_assert_cmpuint(oct_pool_refs(m->pool, i), ==, it->refs);
     g_assert_cmpuint(oct_pool_indexed(m->pool, i), ==, it->indexed);
@@ -228,13 +249,17 @@ compare(model *m) {
     item = oct_pool_next_oldest(m->pool, item);
   }
   g_assert_cmpuint(item, ==, OCT_POOL_NONE);
+  g_assert_cmpuint(oct_pool_copied(m->pool), ==, copied);
+  /* Now and then only: a place that is found late is found too. */
+  if (oct_rng_below(&m->rng, 4) == 0)
+    g_assert_cmpuint(oct_pool_oldest_uncopied(m->pool), ==, oldest_uncopied(m));
   guint32 key = (guint32)oct_rng_below(&m->rng, KEYS);
   g_assert_cmpuint(oct_pool_find(m->pool, key_of(key)), ==, find(m, key));
 }
 
 static void
 operate(model *m) {
-  switch (oct_rng_below(&m->rng, 12)) {
+  switch (oct_rng_below(&m->rng, 13)) {
   case 0:
   case 1:
   case 2:
@@ -259,6 +284,9 @@ operate(model *m) {
     break;
   case 10:
     do_withdraw(m);
+    break;
+  case 11:
+    do_set_copied(m);
     break;
   default:
     do_touch(m);

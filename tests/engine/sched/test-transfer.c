@@ -185,6 +185,29 @@ test_younger_comes_back(void) {
   g_assert_cmpuint(waited, >, 0);
 }
 
+/* Prompts of 400 pages, each of which evicts so many at once, and each asked again when it has left
+ * the device: what was pushed out is on the host. */
+static void
+test_bursts(void) {
+  enum { PROMPTS = 15, TOKENS = 6400 };
+  scene s;
+  scene_init(&s, "llama", 4096, 8192);
+  s.config.max_model_len = 8192;
+  s.config.max_num_batched_tokens = 8192;
+  for (guint round = 0; round < 2; round++)
+    for (guint64 k = 0; k < PROMPTS; k++) {
+      rig_request *q = scene_ask(&s, k, TOKENS, 20);
+      q->params.arrival_ns = (gint64)(round * PROMPTS + k) * 200 * MS;
+    }
+  scene_run(&s);
+  const oct_engine_stats *stats = scene_stats(&s);
+  g_test_message("%" G_GUINT64_FORMAT " tokens found, %" G_GUINT64_FORMAT " of them on the host",
+                 stats->cached_prompt_tokens, stats->host_hit_tokens);
+  g_assert_cmpuint(stats->cached_prompt_tokens, >=, PROMPTS * TOKENS * 99 / 100);
+  g_assert_cmpuint(stats->host_hit_tokens, >, PROMPTS * TOKENS / 2);
+  scene_clear(&s);
+}
+
 int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
@@ -197,5 +220,6 @@ main(int argc, char **argv) {
                   test_source_fails);
   g_test_add_func("/sched/transfer/the-older-is-no-victim-while-a-younger-comes-back",
                   test_younger_comes_back);
+  g_test_add_func("/sched/transfer/what-long-prompts-push-out-is-found-on-the-host", test_bursts);
   return g_test_run();
 }
