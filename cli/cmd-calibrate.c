@@ -23,6 +23,7 @@
 #define STEP_REPEATS  15
 #define MEMORY_SHARE  0.6 /* of the GPU's memory, for keys and values */
 #define CONTEXT_MAX   (1 << 20)
+#define ALL_GPUS      G_MININT
 
 typedef struct options {
   char *out, *base, *name, *title, *backend;
@@ -101,7 +102,7 @@ load_models(work *w, GError **error) {
 
 static guint
 gpus_of(const work *w) {
-  return w->o->gpus > 0 ? (guint)w->o->gpus : w->card.count;
+  return w->o->gpus != ALL_GPUS ? (guint)w->o->gpus : w->card.count;
 }
 
 static gboolean
@@ -370,7 +371,7 @@ static int
 check(const options *o) {
   if (o->out == NULL || *o->out == '\0')
     return oct_cli_refuse(COMMAND, "--out: the file of the profile is needed");
-  if (o->gpus < 0 || o->gpus > OCT_PROFILE_GPUS_MAX)
+  if (o->gpus != ALL_GPUS && (o->gpus < 1 || o->gpus > OCT_PROFILE_GPUS_MAX))
     return oct_cli_refuse(COMMAND, "--gpus: %d is not from 1 to %d", o->gpus, OCT_PROFILE_GPUS_MAX);
   if (o->max_context < 128 || o->max_context > CONTEXT_MAX)
     return oct_cli_refuse(COMMAND, "--max-context: %d is not from 128 to %d", o->max_context,
@@ -383,7 +384,7 @@ check(const options *o) {
 
 int
 oct_cmd_calibrate(int argc, char **argv) {
-  options o = {.max_context = 32768};
+  options o = {.gpus = ALL_GPUS, .max_context = 32768};
   const GOptionEntry entries[] = {
       {"out", 'o', 0, G_OPTION_ARG_FILENAME, &o.out, "the profile, a file of --node", "FILE"},
       {"model", 'm', 0, G_OPTION_ARG_STRING_ARRAY, &o.models,

@@ -308,6 +308,17 @@ warn_of_unused(const maker *m) {
                                       checks[i].flag));
 }
 
+/* Of the first group that has pages: a model may begin with recurrent state. */
+static guint32
+kv_pages(const oct_model_spec *spec, const oct_memory_plan *memory) {
+  oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
+  guint n = oct_model_groups(spec, OCT_DTYPE_BF16, groups);
+  for (guint g = 0; g < n; g++)
+    if (groups[g].token_bytes > 0)
+      return memory->groups[g].n_device;
+  return 0;
+}
+
 static gboolean
 make_setup(maker *m, GError **error) {
   oct_serve_model *model = m->model;
@@ -329,8 +340,8 @@ make_setup(maker *m, GError **error) {
     return refuse(error, "expert-routing: of octet replay and octet plan; a server has uniform or "
                          "power:X");
   if (m->setup.n_prefill > 0 || m->setup.router != OCT_ROUTE_LEAST_LOADED || m->setup.n_nodes > 1)
-    return refuse(error,
-                  "nodes, router, prefill-replicas: of octet replay; a server has one engine");
+    return refuse(error, "nodes, router, prefill-replicas: of octet replay; a server has replicas "
+                         "on one node, behind a router to the least loaded");
   if (!oct_setup_make(&m->setup, &model->setup, error))
     return FALSE;
   model->has_setup = TRUE;
@@ -344,15 +355,15 @@ make_setup(maker *m, GError **error) {
   g_autofree char *what = g_strdup_printf(
       "%s, %u layers, context %u, %u sequences and %u tokens a step, %u KV pages of %u",
       model->setup.spec->architecture, model->setup.spec->n_layers, e->max_model_len,
-      e->max_num_seqs, e->max_num_batched_tokens, e->instance.memory.groups[0].n_device,
+      e->max_num_seqs, e->max_num_batched_tokens, kv_pages(model->setup.spec, &e->instance.memory),
       e->instance.block_size);
   m->told(m->user, "model", what);
   if (model->setup.draft_spec != NULL) {
     const oct_instance_config *d = &e->speculation.draft;
-    g_autofree char *draft =
-        g_strdup_printf("%s, %u layers, %u drafts a step, %u KV pages of %u",
-                        model->setup.draft_spec->name, model->setup.draft_spec->n_layers,
-                        e->speculation.n_tokens, d->memory.groups[0].n_device, d->block_size);
+    g_autofree char *draft = g_strdup_printf(
+        "%s, %u layers, %u drafts a step, %u KV pages of %u", model->setup.draft_spec->name,
+        model->setup.draft_spec->n_layers, e->speculation.n_tokens,
+        kv_pages(model->setup.draft_spec, &d->memory), d->block_size);
     m->told(m->user, "draft", draft);
   }
   return TRUE;

@@ -229,6 +229,8 @@ limit_entries(GPtrArray *out, oct_serve_options *o, GPtrArray *texts) {
   }
 }
 
+#define OF_REPLAY "of octet replay"
+
 /* Flags of engines that mean something else to a server than to a replay. */
 static const struct {
   const char *name, *help;
@@ -241,6 +243,14 @@ static const struct {
     {"data-parallel-size", "(-dp) replicas, each with its own devices, behind a least-loaded "
                            "router; with --enable-expert-parallel or --replicas: KV domains of "
                            "one engine"},
+    {"expert-routing", "of --backend simgrid: uniform, or power:X (~ rank^-X, X <= 4)"},
+    {"router", "least-loaded, which is a server's; others are of octet replay"},
+    {"nodes", "1; more are of octet replay"},
+    {"nic-latency", OF_REPLAY},
+    {"prefill-replicas", OF_REPLAY},
+    {"prefill-tensor-parallel-size", OF_REPLAY},
+    {"engine", OF_REPLAY " and octet plan"},
+    {"quantization", OF_REPLAY " and octet plan: weights are served as they are stored"},
 };
 
 /* [entries, their end], owned. */

@@ -239,8 +239,10 @@ set_real(const key_rule *rule, void *at, const char *value, GError **error) {
   double number = g_ascii_strtod(value, &end);
   gboolean high_enough = number > rule->low || (rule->zero && number == 0);
   if (end == value || *end != 0 || isnan(number) || !high_enough || number > rule->high) {
-    g_autofree char *what = g_strdup_printf("must be a number %s %g and at most %g",
-                                            rule->zero ? "from" : "above", rule->low, rule->high);
+    g_autofree char *highest =
+        isinf(rule->high) ? g_strdup(", or inf") : g_strdup_printf(" and at most %g", rule->high);
+    g_autofree char *what = g_strdup_printf("must be a number %s %g%s",
+                                            rule->zero ? "from" : "above", rule->low, highest);
     return fail(error, rule, value, what);
   }
   *(double *)at = number;

@@ -11,6 +11,7 @@ refuses() { # CLAIM PART ARGUMENTS…
 }
 refuses "no file" "--out: the file"
 refuses "too many GPUs" "--gpus: 17 is not from 1 to 16" --out "$work/x.ini" --gpus 17
+refuses "no GPUs" "--gpus: 0 is not from 1 to 16" --out "$work/x.ini" --gpus 0
 refuses "a context of nothing" "--max-context: 1 is not from 128" --out "$work/x.ini" \
   --max-context 1
 refuses "an argument" "" --out "$work/x.ini" here
