@@ -185,15 +185,22 @@ oct_price_collective(const oct_profile *profile, const oct_group *group, oct_col
                      .part = OCT_PART_COLLECTIVE};
 }
 
+/* Of the node's first n GPUs. */
+static gboolean
+first_gpus(const oct_profile *profile, guint32 n, oct_group *group) {
+  guint16 gpus[OCT_PROFILE_GPUS_MAX];
+  oct_assert(n <= profile->gpu.count);
+  for (guint16 i = 0; i < n; i++)
+    gpus[i] = i;
+  return oct_group_init(group, profile, gpus, n, NULL);
+}
+
 double
 oct_cost_collective_ns(const oct_profile *profile, oct_collective op, guint32 n, double bytes,
                        gboolean graph) {
-  guint16 gpus[OCT_PROFILE_GPUS_MAX];
   oct_group group;
-  oct_assert(n <= profile->gpu.count && (guint)op < OCT_COLLECTIVE_COUNT);
-  for (guint16 i = 0; i < n; i++)
-    gpus[i] = i;
-  if (!oct_group_init(&group, profile, gpus, n, NULL))
+  oct_assert((guint)op < OCT_COLLECTIVE_COUNT);
+  if (!first_gpus(profile, n, &group))
     return INFINITY;
   return 1e9 * oct_price_collective(profile, &group, op, bytes, graph).seconds;
 }
@@ -219,6 +226,15 @@ oct_price_dispatch(const oct_profile *profile, const oct_group *group, double to
   return (oct_price){.seconds = oct_curve_at(curve, tokens * scale),
                      .nvlink_bytes = bytes * (group->n - 1) / group->n,
                      .part = OCT_PART_COLLECTIVE};
+}
+
+double
+oct_cost_dispatch_ns(const oct_profile *profile, guint32 n, double tokens, double width,
+                     double top_k, gboolean combine) {
+  oct_group group;
+  if (!first_gpus(profile, n, &group))
+    return INFINITY;
+  return 1e9 * oct_price_dispatch(profile, &group, tokens, width, top_k, combine, FALSE).seconds;
 }
 
 double

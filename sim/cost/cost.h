@@ -319,6 +319,9 @@ double oct_cost_distinct_experts(const oct_cost *cost, guint64 tokens, gboolean 
 double oct_cost_gemm_ns(const oct_profile *profile, oct_math math, guint64 m, guint64 n, guint64 k);
 double oct_cost_collective_ns(const oct_profile *profile, oct_collective op, guint32 n,
                               double bytes, gboolean graph);
+/* `tokens` of each GPU, `width` elements of each, to top_k experts on n GPUs, or back (combine). */
+double oct_cost_dispatch_ns(const oct_profile *profile, guint32 n, double tokens, double width,
+                            double top_k, gboolean combine);
 /* By the laws of [collective_fit], also where the profile has tables: `op`, or with NULL an
  * engine's own all-reduce in a graph. Seconds. */
 double oct_cost_collective_law_s(const oct_profile *profile, const oct_collective *op, guint32 n,

@@ -1,5 +1,6 @@
 /* Another laboratory's measurements of H100: products of four models' layers and all-reduce (Vidur,
- * MIT). No row of them was fitted to; the machine's own constants are, to aiconfigurator's rows. */
+ * MIT). No row of them was fitted to; the machine's own constants are, to aiconfigurator's rows.
+ * And experts' exchange on H200 by kernels of another release than the profile's table is of. */
 #include <math.h>
 #include <string.h>
 
@@ -81,6 +82,85 @@ add_row(json_t *table, const char *what, const char *band, oct_score *score) {
   oct_score_clear(score);
 }
 
+/* ---------------------------------------------------------------- experts' exchange */
+
+enum { OUT, BACK, N_WAYS };
+enum { TOKENS_FEW, TOKENS_MANY, N_TOKEN_BANDS };
+#define TOKENS_FEW_MAX 128
+#define DEEPEP_RANKS   8 /* of a node */
+
+typedef struct exchange {
+  const oct_profile *profile;
+  gboolean normal; /* the kernels of prompts: two parts a way */
+  oct_score scores[N_WAYS][N_TOKEN_BANDS];
+  guint across; /* rows of several nodes: no price */
+} exchange;
+
+/* Nodes, width, tokens, top-k, then the times of both ways in us. */
+static gboolean
+read_exchange(char **cells, gpointer user, GError **error) {
+  exchange *x = user;
+  double n[8];
+  (void)error;
+  for (guint i = 0; i < (x->normal ? 8 : 6); i++)
+    n[i] = oct_measured_number(cells[i]);
+  if (n[0] > 1) {
+    x->across++;
+    return TRUE;
+  }
+  for (guint way = 0; way < N_WAYS; way++) {
+    double measured = x->normal ? n[4 + 2 * way] + n[5 + 2 * way] : n[4 + way];
+    double ns = oct_cost_dispatch_ns(x->profile, DEEPEP_RANKS, n[2], n[1], n[3], way == BACK);
+    if (measured > 0)
+      oct_score_add(&x->scores[way][n[2] > TOKENS_FEW_MAX ? TOKENS_MANY : TOKENS_FEW], ns / 1e3,
+                    measured);
+  }
+  return TRUE;
+}
+
+static gboolean
+score_exchange(const char *folder, json_t *part, GError **error) {
+  static const char *const columns[] = {"operator", "band", OCT_VALIDATE_SCORE_COLUMNS, NULL};
+  static const char *const low[] = {"node_num", "hidden_size",       "num_token",
+                                    "num_topk", "dispatch_avg_t_us", "combine_avg_t_us",
+                                    NULL};
+  static const char *const normal[] = {"node_num",
+                                       "hidden_size",
+                                       "num_token",
+                                       "num_topk",
+                                       "dispatch_transmit_us",
+                                       "dispatch_notify_us",
+                                       "combine_transmit_us",
+                                       "combine_notify_us",
+                                       NULL};
+  static const char *const names[2][N_WAYS] = {{"dispatch, low latency", "combine, low latency"},
+                                               {"dispatch, normal", "combine, normal"}};
+  static const char *const bands[] = {"<= 128 tokens a GPU", "> 128 tokens a GPU"};
+  g_autoptr(oct_profile) profile = oct_profile_load("h200-hgx8", NULL, NULL, error);
+  exchange x[2] = {{.profile = profile}, {.profile = profile, .normal = TRUE}};
+  if (profile == NULL ||
+      !oct_measured_read(folder, "aic_deepep_ll_h200_multinode_sglang0.5.6.csv", low, read_exchange,
+                         &x[0], error) ||
+      !oct_measured_read(folder, "aic_deepep_normal_h200_multinode_sglang0.5.6.csv", normal,
+                         read_exchange, &x[1], error))
+    return FALSE;
+  json_t *table = oct_validate_table(
+      part, "Experts' exchange: DeepEP within a node of 8 H200, top-8 of 256 (SGLang 0.5.6)",
+      columns);
+  for (guint k = 0; k < G_N_ELEMENTS(x); k++)
+    for (guint way = 0; way < N_WAYS; way++)
+      for (guint band = 0; band < N_TOKEN_BANDS; band++)
+        add_row(table, names[k][way], bands[band], &x[k].scores[way][band]);
+  g_autofree char *note = g_strdup_printf(
+      "h200-hgx8 as it is: its table is of low-latency kernels of another release (SGLang 0.5.12, "
+      "top-8 of 384), which it prices every exchange by. %u rows of low-latency and %u of normal "
+      "kernels over 2, 4 and 8 nodes have no price (expert parallelism stays within a node) and "
+      "are not scored.",
+      x[0].across, x[1].across);
+  oct_validate_note(table, "%s", note);
+  return TRUE;
+}
+
 gboolean
 oct_validate_others(const char *folder, json_t *part, GError **error) {
   static const char *const columns[] = {"operator", "band", OCT_VALIDATE_SCORE_COLUMNS, NULL};
@@ -105,5 +185,5 @@ oct_validate_others(const char *folder, json_t *part, GError **error) {
   add_row(table, "all-reduce, NCCL", "> 1 MiB", &r.all_reduce[1]);
   oct_validate_note(table, "h100-hgx8 as it is; nothing of it was fitted to these rows. Libraries "
                            "of 2023, kernel times alone: no launch in them.");
-  return TRUE;
+  return score_exchange(folder, part, error);
 }
