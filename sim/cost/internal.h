@@ -126,7 +126,7 @@ void oct_routing_shares(double *share, guint32 n_experts, guint32 top_k, double 
 
 /* Passes of this engine's kernel over experts' weights; the routing is borrowed. */
 typedef struct oct_own_passes oct_own_passes;
-oct_own_passes *oct_own_passes_new(const oct_routing *routing, gboolean by_expert);
+oct_own_passes *oct_own_passes_new(const oct_routing *routing);
 void oct_own_passes_free(oct_own_passes *passes);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(oct_own_passes, oct_own_passes_free)
 oct_price oct_price_own_experts(const oct_profile *profile, const oct_own_passes *passes,

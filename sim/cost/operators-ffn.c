@@ -100,7 +100,7 @@ oct_moe_grid_fill(oct_cost *cost, guint f) {
   oct_moe_shape shape = expert_shape(cost, f);
   oct_moe_grid *grid = g_new0(oct_moe_grid, 1);
   g_autofree oct_moe_view *view = g_new0(oct_moe_view, 1);
-  g_autoptr(oct_own_passes) passes = own ? oct_own_passes_new(routing, by_expert) : NULL;
+  g_autoptr(oct_own_passes) passes = own ? oct_own_passes_new(routing) : NULL;
   if (table != OCT_MOE_TABLE_COUNT)
     oct_moe_view_init(view, profile, table, by_expert ? OCT_MOE_EP8 : OCT_MOE_TP8);
   for (guint32 i = 0; i < OCT_COST_GRID_MAX; i++) {

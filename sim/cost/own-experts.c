@@ -24,7 +24,6 @@ static const guint32 widths[] = {4, 8, 16, 32, 48, 64, 96, 128, 160};
 
 struct oct_own_passes {
   const oct_routing *routing;
-  gboolean by_expert;          /* whole experts on ranks */
   double *log_share;           /* [n_experts], to the base 2; NULL: all alike */
   float table[WIDTHS][POINTS]; /* passes of an expert, by its mean tokens */
 };
@@ -50,10 +49,9 @@ expected_passes(double mean, double width) {
 }
 
 oct_own_passes *
-oct_own_passes_new(const oct_routing *routing, gboolean by_expert) {
+oct_own_passes_new(const oct_routing *routing) {
   oct_own_passes *p = g_new0(oct_own_passes, 1);
   p->routing = routing;
-  p->by_expert = by_expert;
   if (!routing->uniform && !routing->balanced) {
     p->log_share = g_new(double, routing->n_experts);
     for (guint32 i = 0; i < routing->n_experts; i++)
@@ -104,9 +102,7 @@ static double
 columns_of(const oct_own_passes *p, const oct_moe_shape *s, double turned) {
   const oct_routing *r = p->routing;
   const double tokens = s->all_pairs / r->top_k;
-  /* Pairs that are counted on the device are not known: those of all ranks are taken. */
-  const double local = p->by_expert ? ceil((double)r->n_experts / r->ranks) : r->n_experts;
-  const gsize w = width_for(s->all_pairs / local, turned);
+  const gsize w = width_for(s->all_pairs / r->n_experts, turned);
   const double distinct = oct_routing_distinct(r, tokens);
   double passes = 0;
   if (r->balanced)

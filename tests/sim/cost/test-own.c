@@ -129,36 +129,44 @@ passes_of(double mean) {
   return passes;
 }
 
-/* 64 tokens choose an expert 1.14 times in the mean: passes of 4 columns. Routing decides how many:
- * uniform, few experts have a second one; with the same 16 experts for every token, 64 rows each
- * take 16 passes and more, though hardly any weights are read. */
+/* 64 tokens choose an expert 1.14 times in the mean: passes of 4 columns, also where ranks have
+ * whole experts. Routing decides how many: uniform, few experts have a second one; with the same 16
+ * experts for every token, 64 rows each take 16 passes and more, though hardly any weights are
+ * read. */
 static void
 experts(void) {
-  for (int same = 0; same < 2; same++) {
+  enum { BY_WIDTH, SAME, WHOLE, CASES };
+  for (int i = 0; i < CASES; i++) {
     g_auto(rig) r = {0};
     oct_step_shape shape;
     double weights_of[896] = {0};
-    for (guint i = 0; i < 16; i++)
-      weights_of[i] = 1;
+    for (guint e = 0; e < 16; e++)
+      weights_of[e] = 1;
     rig_load(&r, "kimi-k3", "b300-hgx8");
     r.parallel.tensor = 8;
+    r.parallel.expert_parallel = i == WHOLE;
     r.options.moe_kernel = OCT_MOE_KERNEL_OWN;
-    r.options.routing_weights = same ? weights_of : NULL;
-    r.options.n_routing_weights = same ? 896 : 0;
+    r.options.routing_weights = i == SAME ? weights_of : NULL;
+    r.options.n_routing_weights = i == SAME ? 896 : 0;
     rig_make(&r);
     const oct_own_experts *own = &r.profile->own_kernels.mxfp4_experts;
     shape_decode(&shape, BATCH, CONTEXT, 0);
-    const double distinct = oct_cost_distinct_experts(r.cost, BATCH, TRUE), pairs = BATCH * 16.0;
-    g_assert_cmpfloat_with_epsilon(distinct, same ? 16 : 613, 1);
-    /* Three matrices of 3584 x 384 a rank: half a byte and a scale of a byte for 32. */
-    const double weights = 3.0 * 3584 * 384 * (0.5 + 1.0 / 32);
-    const double bytes = distinct * weights + pairs * (4 * 3584 + 6 * 384);
-    const double passes = same ? 16 * passes_of(64) : 896 * passes_of(pairs / 896);
-    const double memory_s = bytes / (own->hbm * r.profile->gpu.hbm_bytes_per_s);
-    const double compute_s = 6 * passes * (4 + own->turned) * 3584 * 384 /
-                             (own->peak * r.profile->gpu.flops[OCT_MATH_BF16]);
+    const double all = oct_cost_distinct_experts(r.cost, BATCH, FALSE),
+                 here = oct_cost_distinct_experts(r.cost, BATCH, TRUE);
+    g_assert_cmpfloat_with_epsilon(all, i == SAME ? 16 : 613, 1);
+    g_assert_true((here < all) == (i == WHOLE));
     const oct_cost_operator o = operator_of(&r, &shape, "moe.experts");
-    g_assert_true((compute_s > memory_s) == same);
+    const double inner = i == WHOLE ? 3072 : 384, pairs = o.flops / (6 * 3584 * inner);
+    g_assert_cmpfloat_with_epsilon(pairs, i == WHOLE ? 128 : 1024, i == WHOLE ? 32 : 1e-6);
+    /* Three matrices: half a byte and a scale of a byte for 32. */
+    const double weights = 3.0 * 3584 * inner * (0.5 + 1.0 / 32);
+    const double bytes = here * weights + pairs * (4 * 3584 + 6 * inner);
+    const double mean = BATCH * 16.0 / 896;
+    const double passes = i == SAME ? 16 * passes_of(64) : 896 * passes_of(mean);
+    const double memory_s = bytes / (own->hbm * r.profile->gpu.hbm_bytes_per_s);
+    const double compute_s = 6 * passes * here / all * (4 + own->turned) * 3584 * inner /
+                             (own->peak * r.profile->gpu.flops[OCT_MATH_BF16]);
+    g_assert_true((compute_s > memory_s) == (i == SAME));
     g_assert_cmpfloat_with_epsilon(o.seconds, own->fixed_s + MAX(memory_s, compute_s),
                                    1e-2 * o.seconds);
   }
