@@ -14,7 +14,11 @@
 #define SKINNY_BF16_MAX   8
 #define SKINNY_BF16_BYTES (24u << 20)
 /* Of larger ones the narrow kernel up to so many, by whole steps. */
-#define NARROW_BF16_MAX 16
+#define NARROW_BF16_MAX 64
+/* Rows of a tall weight; rows of x with which cuBLASLt's second way serves it. */
+#define TALL_ROWS       16384
+#define SECOND_ROWS_MIN 32
+#define SECOND_ROWS_MAX 64
 #define PLANS           4096 /* a power of two; over two thirds full, all are made anew */
 
 /* ---------------------------------------------------------------- the library */
@@ -171,6 +175,14 @@ make_layout(const blas_library *l, cublasLtMatrixLayout_t *layout, uint8_t type,
   return s;
 }
 
+/* Of the ways that cuBLASLt proposes for a few rows of x and a tall weight, the second is the
+ * quicker one, by steps on an H200: its tiles are smaller, so that more of them are under way. */
+static bool
+takes_second(const plan_key *k) {
+  return k->w_type == OCT_CUDA_BF16 && k->rows >= TALL_ROWS && k->m > SECOND_ROWS_MIN &&
+         k->m <= SECOND_ROWS_MAX && k->batch == 1 && !k->transposed;
+}
+
 static cublasStatus_t
 choose_algorithm(oct_cuda_blas *blas, plan *p) {
   const blas_library *l = &blas->library;
@@ -191,15 +203,15 @@ choose_algorithm(oct_cuda_blas *blas, plan *p) {
       l->cublasLtMatmulPreferenceSetAttribute(
           preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &alignment, sizeof alignment);
   }
-  cublasLtMatmulHeuristicResult_t result;
+  cublasLtMatmulHeuristicResult_t results[2];
   int found = 0;
   s = l->cublasLtMatmulAlgoGetHeuristic(blas->handle, p->operation, p->a, p->b, p->d, p->d,
-                                        preference, 1, &result, &found);
+                                        preference, takes_second(&p->key) ? 2 : 1, results, &found);
   l->cublasLtMatmulPreferenceDestroy(preference);
   if (s == CUBLAS_STATUS_SUCCESS && found == 0)
     s = CUBLAS_STATUS_NOT_SUPPORTED;
   if (s == CUBLAS_STATUS_SUCCESS)
-    p->algorithm = result.algo;
+    p->algorithm = results[found - 1].algo;
   return s;
 }
 
@@ -405,7 +417,6 @@ oct_matmul_is_even(const matmul_args &a, oct_cuda_format format) {
 
 /* Where the kernel for codes is the quicker one, by kernels/bench on an H200: for weights of many
  * rows from more than `tall` rows of x on, for others from more than `low`, or `small`, on. */
-#define TALL_ROWS     16384
 #define SMALL_WEIGHTS (20u << 20)
 
 static bool
