@@ -56,16 +56,27 @@ turn_values(const uint32_t (&raw)[4], uint32_t (&a)[4]) {
   }
 }
 
+/* Four e4m3 as two words of halves. */
+OCT_DEVICE void
+widen(uint32_t codes, uint32_t *low, uint32_t *high) {
+  asm("{\n"
+      ".reg .b16 l, h;\n"
+      "mov.b32 {l, h}, %2;\n"
+      "cvt.rn.f16x2.e4m3x2 %0, l;\n"
+      "cvt.rn.f16x2.e4m3x2 %1, h;\n"
+      "}\n"
+      : "=r"(*low), "=r"(*high)
+      : "r"(codes));
+}
+
 /* Four matrices of 8 words of 16 bits by 8 keys to operands of two steps. */
 OCT_DEVICE void
 widen_keys(const uint32_t (&raw)[4], uint32_t (&a)[2][4]) {
 #pragma unroll
-  for (int s = 0; s < 2; s++) {
-    a[s][0] = halves_of((uint16_t)raw[2 * s]);
-    a[s][1] = halves_of((uint16_t)raw[2 * s + 1]);
-    a[s][2] = halves_of((uint16_t)(raw[2 * s] >> 16));
-    a[s][3] = halves_of((uint16_t)(raw[2 * s + 1] >> 16));
-  }
+  for (int s = 0; s < 2; s++)
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+      widen(raw[2 * s + i], &a[s][i], &a[s][2 + i]);
 }
 
 /* Two dimensions of eight keys as a word of each of two dimensions of two keys. */
@@ -74,10 +85,8 @@ widen_values(const uint32_t (&raw)[4], uint32_t (&a)[2][4]) {
 #pragma unroll
   for (int s = 0; s < 2; s++)
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-      a[s][2 * i] = halves_of((uint16_t)__byte_perm(raw[2 * s + i], 0, 0x4420));
-      a[s][2 * i + 1] = halves_of((uint16_t)__byte_perm(raw[2 * s + i], 0, 0x4431));
-    }
+    for (int i = 0; i < 2; i++)
+      widen(__byte_perm(raw[2 * s + i], 0, 0x3120), &a[s][2 * i], &a[s][2 * i + 1]);
 }
 
 #endif

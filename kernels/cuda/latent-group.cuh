@@ -1,4 +1,5 @@
-/* What four warps do with tiles of latents in latent-hopper.cu: scores, weights, sums. */
+/* What four warps do with tiles of latents in latent-hopper.cu: scores, weights, sums; what is done
+ * with those is in latent-end.cuh. */
 #ifndef OCT_KERNELS_CUDA_LATENT_GROUP_CUH
 #define OCT_KERNELS_CUDA_LATENT_GROUP_CUH
 
@@ -80,7 +81,7 @@ template <typename C, int N> struct latent_group_of_warps {
 
   /* Bytes [32 k, 32 k + 32) of the rows. */
   __device__ uint64_t query_matrix(int k) const {
-    return swizzled_matrix(address(k / 4 * S::QUERIES + k % 4 * 32), 16);
+    return swizzled_matrix(shared_address(shared), 16) + (k / 4 * S::QUERIES + k % 4 * 32) / 16;
   }
 
   /* ---- scores */
@@ -585,106 +586,6 @@ template <typename C, int N> struct latent_group_of_warps {
 #pragma unroll
     for (int c = 0; c < N / 4; c++)
       sum[c] = 0;
-  }
-
-  /* The groups' ends together, by a thread of each column; what its sums are multiplied by. */
-  __device__ void end_columns(const latent_args &h, const latent_item &w) {
-#pragma unroll
-    for (int c = 0; c < N / 4; c++) {
-#pragma unroll
-      for (int d = 4; d < 32; d *= 2)
-        sum[c] += __shfl_xor_sync(0xffffffffu, sum[c], d);
-      if (lane / 4 == 0)
-        sums()[warp * N + column_of(c)] = sum[c];
-    }
-    named_barrier(EVERYBODY, S::CONSUMERS);
-    uint32_t i = threadIdx.x, r = w.run * N + i;
-    if (i < N) {
-      float factors[S::GROUPS], total = 0, *base = small(S::BASES_AT + i), top = base[0];
-#pragma unroll
-      for (uint32_t k = 1; k < S::GROUPS && !S::SHARED_SUMS; k++)
-        top = fmaxf(top, base[k * N]);
-#pragma unroll
-      for (uint32_t k = 0; k < S::GROUPS; k++) {
-        const float *of = small(k * 4 * N + i);
-        factors[k] = S::SHARED_SUMS ? 1 : base[k * N] > -INFINITY ? power2(base[k * N] - top) : 0;
-        total += factors[k] * (of[0] + of[N] + of[2 * N] + of[3 * N]);
-      }
-      float finish = 1;
-      if (r < rows_of(h, w.group)) {
-        latent_row of = find_row(h, w.group, r);
-        if (w.place == LATENT_WHOLE) {
-          finish = end_factor(h.a, of.head, top, total);
-          put_ends(h.a, of.token, of.head, top, total);
-        } else {
-          float *ends = latent_part(h, N, w.place) + N * LATENT_LORA + 2 * i;
-          ends[0] = top;
-          ends[1] = total;
-        }
-      }
-#pragma unroll
-      for (uint32_t k = 0; k < S::GROUPS; k++)
-        keeps(k)[i] = factors[k] * finish;
-    }
-    named_barrier(EVERYBODY, S::CONSUMERS);
-    rescale(group);
-  }
-
-  /* What group `from` has of half of the dimensions to group `to`, by way of the queries' room. */
-  template <int FIRST> __device__ void hand_over(uint32_t from, uint32_t to) {
-    float *room = (float *)shared + threadIdx.x % 128;
-    if (group == from)
-#pragma unroll
-      for (int i = 0; i < 4 * (N / 2); i++)
-        room[128 * i] = acc[FIRST + i / (N / 2)][i % (N / 2)];
-    named_barrier(EVERYBODY, S::CONSUMERS);
-    if (group == to)
-#pragma unroll
-      for (int i = 0; i < 4 * (N / 2); i++)
-        acc[FIRST + i / (N / 2)][i % (N / 2)] += room[128 * i];
-    named_barrier(EVERYBODY, S::CONSUMERS);
-  }
-
-  /* Tiles [FIRST, FIRST + 4) of the sums to memory: dimensions from 256 group on. */
-  template <int FIRST> __device__ void store(const latent_args &h, const latent_item &w) const {
-    uint32_t n_rows = rows_of(h, w.group) - w.run * N, g = lane / 4;
-    float *part = w.place != LATENT_WHOLE ? latent_part(h, N, w.place) : NULL;
-#pragma unroll
-    for (int c = 0; c < N / 4; c++) {
-      uint32_t column = column_of(c);
-      if (column >= n_rows)
-        continue;
-      latent_row of = find_row(h, w.group, w.run * N + column);
-#pragma unroll
-      for (int m = 0; m < 4; m++) {
-        uint32_t dim = 256 * group + 64 * m + 16 * warp + (S::COPIES ? g : 2 * g);
-        int at = c / 2 * 4 + c % 2;
-        const float x[2] = {acc[FIRST + m][at], acc[FIRST + m][at + 2]};
-        if (part != NULL) {
-          part[column * LATENT_LORA + dim] = x[0];
-          part[column * LATENT_LORA + dim + (S::COPIES ? 8 : 1)] = x[1];
-        } else if constexpr (S::COPIES) {
-          put_elements<1>(h.a, of.token, of.head, dim, {x[0]});
-          put_elements<1>(h.a, of.token, of.head, dim + 8, {x[1]});
-        } else {
-          put_elements<2>(h.a, of.token, of.head, dim, x);
-        }
-      }
-    }
-  }
-
-  __device__ void close_work(const latent_args &h, const latent_item &w) {
-    end_columns(h, w);
-    if constexpr (!S::SHARED_SUMS) {
-      hand_over<0>(1, 0);
-      hand_over<4>(0, 1);
-      if (group == 0)
-        store<0>(h, w);
-      else
-        store<4>(h, w);
-    } else {
-      store<0>(h, w);
-    }
   }
 };
 

@@ -13,7 +13,7 @@
  *
  * Weights are powers of two of scores less a base that stands LIFT below the largest score when it
  * was set, and is raised only when a score stands above it by more than ABOVE. */
-#include "kernels/cuda/latent-group.cuh"
+#include "kernels/cuda/latent-end.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
@@ -37,6 +37,21 @@ copy_piece(uint32_t to, const void *from) {
                : "memory");
 }
 
+/* Where a key is: an entry of its context's page table, and which of the page's it is. */
+struct latent_key {
+  uint32_t entry, token;
+
+  /* `entries` entries and `tokens` tokens on. */
+  __device__ void advance(uint32_t entries, uint32_t tokens, uint32_t page_tokens) {
+    entry += entries;
+    token += tokens;
+    if (token >= page_tokens) {
+      token -= page_tokens;
+      entry++;
+    }
+  }
+};
+
 /* The tiles of a work, by four warps: a thread has 16 bytes of every 16th key of a run. */
 template <typename C, int N>
 OCT_DEVICE void
@@ -47,21 +62,25 @@ bring_tiles(const latent_args &h, const latent_item &w, ring<shape<C, N>> &r) {
   const uint32_t *pages = h.a.tables.pages + w.slot * h.a.tables.stride;
   uint32_t row = threadIdx.x % 128 / 8, chunk = threadIdx.x % 8, page[EACH];
   uint32_t to = r.room + row * 128 + 16 * (chunk ^ row % 8);
-  /* Pages behind the context's last are that once more. */
-  auto find_pages = [&](uint32_t unit) {
+  uint32_t last = (w.length - 1) / kv.page_tokens;
+  uint32_t entries = KEYS / kv.page_tokens, tokens = KEYS % kv.page_tokens;
+  latent_key key[EACH];
 #pragma unroll
-    for (uint32_t i = 0; i < EACH; i++)
-      page[i] = pages[min(unit * KEYS + row + 16 * i, w.length - 1) / kv.page_tokens];
-  };
-  find_pages(w.begin);
+  for (uint32_t i = 0; i < EACH; i++) {
+    uint32_t at = w.begin * KEYS + row + 16 * i;
+    key[i] = {at / kv.page_tokens, at % kv.page_tokens};
+    page[i] = pages[min(key[i].entry, last)];
+  }
   for (uint32_t unit = w.begin; unit < w.end; unit++) {
     const char *from[EACH];
 #pragma unroll
-    for (uint32_t i = 0; i < EACH; i++)
-      from[i] = (const char *)kv.base + page[i] * kv.page_bytes +
-                (unit * KEYS + row + 16 * i) % kv.page_tokens * ROW + 16 * chunk;
-    if (unit + 1 < w.end)
-      find_pages(unit + 1);
+    for (uint32_t i = 0; i < EACH; i++) {
+      from[i] = (const char *)kv.base + page[i] * kv.page_bytes + key[i].token * ROW + 16 * chunk;
+      key[i].advance(entries, tokens, kv.page_tokens);
+      /* Pages behind the context's last are that once more. */
+      if (unit + 1 < w.end)
+        page[i] = pages[min(key[i].entry, last)];
+    }
 #pragma unroll
     for (int j = 0; j < S::RUNS; j++) {
       uint32_t at, parity;
@@ -113,7 +132,7 @@ consume(const latent_args &h, const ring<shape<C, N>> &r, unsigned char *shared)
     t.open_sums();
     uint32_t low = t.limits()[0];
     t.take_tiles(w, low);
-    t.close_work(h, w);
+    latent_end<C, N>{t, h, w}.close_work();
     named_barrier(EVERYBODY, S::CONSUMERS);
     if (t.lane == 0)
       barrier_arrive(r.item_free(nth));

@@ -12,29 +12,32 @@ struct latent_parts {
   }
 };
 
-/* What all groups cost, and those before `group`; all threads. */
-OCT_DEVICE uint2
+/* What all groups cost, and those before `group`; the units of the longest; all threads. */
+OCT_DEVICE uint3
 count_units(const latent_args &h, uint32_t group) {
-  __shared__ uint2 room[JOIN_THREADS / 32];
-  uint2 n = make_uint2(0, 0);
+  __shared__ uint3 room[JOIN_THREADS / 32];
+  uint3 n = make_uint3(0, 0, 0);
   for (uint32_t i = threadIdx.x; i < h.a.n_seqs; i += JOIN_THREADS) {
     uint32_t units = latent_cost(h, i);
     n.x += units;
     n.y += i < group ? units : 0;
+    n.z = max(n.z, latent_units(h, i));
   }
 #pragma unroll
   for (int d = 16; d > 0; d /= 2) {
     n.x += __shfl_xor_sync(0xffffffffu, n.x, d);
     n.y += __shfl_xor_sync(0xffffffffu, n.y, d);
   }
+  n.z = __reduce_max_sync(0xffffffffu, n.z);
   if (threadIdx.x % 32 == 0)
     room[threadIdx.x / 32] = n;
   __syncthreads();
-  n = make_uint2(0, 0);
+  n = make_uint3(0, 0, 0);
 #pragma unroll
   for (int i = 0; i < JOIN_THREADS / 32; i++) {
     n.x += room[i].x;
     n.y += room[i].y;
+    n.z = max(n.z, room[i].z);
   }
   return n;
 }
@@ -46,12 +49,16 @@ find_parts(const latent_args &h, uint32_t group) {
   if (h.deal == LATENT_CHUNKS)
     return {(units + each - 1) / each, group * h.runs * h.a.n_splits,
             group * h.runs * h.a.n_splits + 1, 1};
-  uint2 n = count_units(h, group);
+  uint3 n = count_units(h, group);
+  if (units == 0)
+    return {};
+  uint32_t own = own_shares(h, h.a.n_shares, n.x, n.z);
+  if (own > 0)
+    return {min(own, units), latent_place(h, group * own, 0, true),
+            latent_place(h, group * own + 1, 0, false), 2 * h.runs};
   share s = {};
   s.all = n.x;
   s.blocks = max(1u, min(n.x, h.a.n_shares));
-  if (units == 0)
-    return {};
   uint32_t begin = owner_of(s, n.y + h.cost), end = owner_of(s, n.y + h.cost + units - 1);
   return {end - begin + 1, latent_place(h, begin, 0, true), latent_place(h, begin + 1, 0, false),
           2 * h.runs};

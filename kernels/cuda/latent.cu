@@ -8,10 +8,9 @@
 #define BLOCK_KEYS    128
 #define SHORT_CONTEXT 2048
 #define SHORT_SEQS    32
-/* Units of a share at least; and those that beginning a sequence takes as long as, which count
- * where shares are not small. */
+/* Units of a share at least; and from how many on it counts that beginning a sequence takes time.
+ */
 #define SHARE_UNITS 2
-#define BEGIN_UNITS 8
 #define SHARE_LARGE 24
 
 static attend_args
@@ -76,7 +75,7 @@ share_out(const oct_cuda_queue *queue, const latent_args &base, uint32_t first, 
   uint32_t most = queue->sm_count > h->runs ? queue->sm_count / h->runs : 1;
   uint64_t units = (uint64_t)n * ceil_div(context, LATENT_KEYS), shares = units / SHARE_UNITS;
   h->a.n_shares = shares < 1 ? 1 : shares < most ? (uint32_t)shares : most;
-  h->cost = units >= (uint64_t)h->a.n_shares * SHARE_LARGE ? BEGIN_UNITS : 0;
+  h->cost = units >= (uint64_t)h->a.n_shares * SHARE_LARGE ? LATENT_BEGIN : 0;
   l.blocks = h->a.n_shares * h->runs;
   return l;
 }

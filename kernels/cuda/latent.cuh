@@ -15,6 +15,8 @@
 #define LATENT_KEYS  64 /* of a unit */
 #define LATENT_ROWS  64 /* of a run at most */
 #define LATENT_WHOLE OCT_CUDA_NONE
+/* Units of keys that beginning a group takes as long as. */
+#define LATENT_BEGIN 8
 
 enum latent_deal {
   LATENT_SHARES, /* equal shares of all contexts, each for all runs of its groups */
@@ -27,7 +29,7 @@ struct latent_args {
   latent_deal deal;
   uint32_t rows; /* of a group, at most */
   uint32_t runs; /* of a group, at most; all groups' in LATENT_TILES */
-  uint32_t cost; /* of LATENT_SHARES: units that beginning a group takes as long as */
+  uint32_t cost; /* of LATENT_SHARES: LATENT_BEGIN, or 0 where shares are small */
 };
 
 /* A group's share of a batch. */
@@ -54,6 +56,18 @@ OCT_DEVICE uint32_t
 latent_cost(const latent_args &h, uint32_t group) {
   uint32_t units = latent_units(h, group);
   return units > 0 ? h.cost + units : 0;
+}
+
+/* How many shares each group has of its own, where such shares end no later than equal shares of
+ * all contexts, some of which begin a second group; 0: they do not. all: what groups cost together.
+ */
+OCT_DEVICE uint32_t
+own_shares(const latent_args &h, uint32_t shares, uint32_t all, uint32_t longest) {
+  uint32_t n = h.a.n_seqs, each = shares / n;
+  if (each == 0)
+    return 0;
+  uint64_t equal = (uint64_t)all + (LATENT_BEGIN - h.cost) * n;
+  return (uint64_t)((longest + each - 1) / each) * shares <= equal ? each : 0;
 }
 
 OCT_DEVICE uint32_t
@@ -97,6 +111,7 @@ struct latent_item {
 struct latent_cursor {
   share s;
   uint32_t unit, next, run; /* next: tiles' */
+  uint32_t cost;            /* of beginning a group, in units */
 
   /* All threads; room: W + 3 words of shared memory. */
   template <int W> __device__ void open(const latent_args &h, uint32_t *room) {
@@ -106,10 +121,45 @@ struct latent_cursor {
       __syncthreads();
       return;
     }
+    uint32_t block = blockIdx.x / h.runs, blocks = gridDim.x / h.runs;
     find_share<W>(
-        h.a.n_seqs, 1, blockIdx.x / h.runs, gridDim.x / h.runs,
-        [&](uint32_t i) { return latent_cost(h, i); }, room, &s);
+        h.a.n_seqs, 1, block, blocks, [&](uint32_t i) { return latent_cost(h, i); }, room, &s);
+    cost = h.cost;
+    if (h.a.n_seqs <= blocks) {
+      uint32_t each = own_shares(h, blocks, s.all, find_longest<W>(h, room));
+      if (each > 0)
+        take_own(h, block, each);
+    }
     unit = s.begin;
+  }
+
+  /* Units of the longest group. */
+  template <int W> static __device__ uint32_t find_longest(const latent_args &h, uint32_t *room) {
+    uint32_t longest = 0;
+    for (uint32_t i = threadIdx.x; i < h.a.n_seqs; i += 32 * W)
+      longest = max(longest, latent_units(h, i));
+    longest = __reduce_max_sync(0xffffffffu, longest);
+    if (threadIdx.x % 32 == 0)
+      room[threadIdx.x / 32] = longest;
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < W; i++)
+      longest = max(longest, room[i]);
+    return longest;
+  }
+
+  /* A part of one group, each of which has `each` blocks. */
+  __device__ void take_own(const latent_args &h, uint32_t block, uint32_t each) {
+    uint32_t part = block % each, units = 0;
+    s.seq = block / each;
+    if (s.seq < h.a.n_seqs)
+      units = latent_units(h, s.seq);
+    each = max(1u, min(each, units));
+    cost = 0;
+    s.seq_begin = 0;
+    s.each = units;
+    s.begin = units * min(part, each) / each;
+    s.end = units * min(part + 1, each) / each;
   }
 
   __device__ bool next_share(const latent_args &h, latent_item *w) {
@@ -120,12 +170,12 @@ struct latent_cursor {
       }
       uint32_t at = unit - s.seq_begin, n = min(s.each - at, s.end - unit);
       unit += n;
-      if (at + n <= h.cost)
+      if (at + n <= cost)
         continue;
       w->group = find_group(h, s.seq);
       w->run = run;
-      w->begin = max(at, h.cost) - h.cost;
-      w->end = at + n - h.cost;
+      w->begin = max(at, cost) - cost;
+      w->end = at + n - cost;
       w->length = w->group.length;
       w->slot = decode_slot(h.a, h.a.first_seq + s.seq);
       w->place = w->begin == 0 && at + n == s.each

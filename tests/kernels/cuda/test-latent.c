@@ -332,6 +332,25 @@ test_shares(void) {
   }
 }
 
+/* Contexts of nearly one length have blocks of their own: several each, and one; some see nothing.
+ */
+static void
+test_even(void) {
+  static const guint32 some[] = {12, 16, 40, 96}, sizes[] = {6, 40, 130};
+  device_seq seqs[130];
+  for (guint i = 0; i < 6 * G_N_ELEMENTS(some); i++) {
+    guint32 n = sizes[i / 2 % 3], length = device_quick() ? 200 : MAX(150, 6000 / n);
+    if (device_queue(0) == NULL)
+      return;
+    if (device_quick() && (i / 6 % 2 == 0 || n > 6)) /* 16 and 96 heads are left */
+      continue;
+    for (guint32 s = 0; s < n; s++)
+      seqs[s] = (device_seq){1, length - data_between(0, 20)};
+    const latent_batch l = {seqs, n, 0, OCT_CUDA_OVERLAP, 16, by_hopper(), 6, 0};
+    check_wide(some[i / 6], i % 2 == 0 ? OCT_CUDA_BF16 : OCT_CUDA_FP8, &l, fastest(), "even");
+  }
+}
+
 /* Short contexts have a kernel of their own. */
 static void
 test_short(void) {
@@ -559,6 +578,7 @@ main(int argc, char **argv) {
   g_test_add_func("/cuda/latent/drafts-are-verified-together", test_verify);
   g_test_add_func("/cuda/latent/prompts-beside-decodes", test_prompts);
   g_test_add_func("/cuda/latent/uneven-contexts-are-shared-out", test_shares);
+  g_test_add_func("/cuda/latent/even-contexts-have-blocks-of-their-own", test_even);
   g_test_add_func("/cuda/latent/many-short-contexts", test_short);
   g_test_add_func("/cuda/latent/fixed-order-gives-the-same-bits", test_fixed);
   g_test_add_func("/cuda/latent/fp8-over-long-contexts", test_long_fp8);
