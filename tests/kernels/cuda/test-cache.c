@@ -7,7 +7,7 @@ static const oct_cuda_type caches[] = {OCT_CUDA_F32, OCT_CUDA_BF16, OCT_CUDA_FP8
 
 static double
 limit_of(oct_cuda_type type) {
-  return type == OCT_CUDA_F32 ? 1e-5 : type == OCT_CUDA_BF16 ? 4e-3 : 4e-2;
+  return type == OCT_CUDA_F32 ? 1e-5 : type == OCT_CUDA_BF16 ? 4e-3 : DEVICE_FP8_ERROR;
 }
 
 static const device_seq seqs[] = {{1, 40}, {13, 0}, {1, 0}, {5, 29}};

@@ -258,7 +258,7 @@ test_norm_quantises(void) {
     g_autofree float *values = device_get(OCT_CUDA_FP8, norm.narrow, size);
     for (gsize i = 0; i < size; i++)
       values[i] *= scales[0][i / width];
-    device_expect("quantised norm", values, twin, size, 0.04);
+    device_expect("quantised norm", values, twin, size, DEVICE_FP8_ERROR);
   }
 }
 
@@ -291,7 +291,7 @@ test_quantise(void) {
       }
       g_assert_cmpfloat_with_epsilon(scales[i], most / 448, most * 1e-7);
     }
-    device_expect("fp8", out, x, size, 0.04);
+    device_expect("fp8", out, x, size, DEVICE_FP8_ERROR);
   }
 }
 
