@@ -277,10 +277,10 @@ template <int F, int N> struct multiplier : tile_sums<F, N> {
 
 template <int F, int N>
 OCT_DEVICE void
-multiply(const codes_args &s, const ring &r, float *room) {
+multiply(const codes_args &s, const ring &r, const first_job &found, float *room) {
   using sizes = shape<F, N>;
   typename std::conditional_t<sizes::HALVES, halves_multiplier<F, N>, multiplier<F, N>> m(s, r);
-  cursor<N> c(s);
+  cursor<N> c(s, found);
   const unit_range units(s);
   uint32_t stage = 0, turn = 0, all = (s.a.columns + sizes::EACH - 1) / sizes::EACH;
   for (; c.at < c.end; c.next()) {
@@ -324,7 +324,7 @@ add_of_blocks(const float *own, uint32_t blocks) {
 template <int F, int N>
 OCT_DEVICE void
 join(const codes_args &s, const float *room) {
-  const cursor<N> c(s);
+  const cursor<N> c(s, {});
   uint32_t rows = min(s.tile_rows, s.rows - c.first_row), pitch = s.halves * s.tile_rows + 4;
   const bf16 *bias = (const bf16 *)s.a.bias;
   cluster_barrier();
@@ -345,19 +345,16 @@ join(const codes_args &s, const float *room) {
   cluster_barrier(); /* the others may still read here */
 }
 
-/* The copiers. What experts have their predecessors say; other weights depend on none. */
+/* The copiers. Which weights of experts are needed their predecessors say; others depend on none.
+ */
 template <int F, int N>
 OCT_DEVICE void
-copy(const codes_args &s, const ring &r, const CUtensorMap *weights, const CUtensorMap *inputs,
-     uint32_t lane) {
-  bool depends = s.a.starts != NULL;
-  if (depends)
-    await_predecessors();
-  cursor<N> c(s);
+copy(const codes_args &s, const ring &r, const first_job &found, const CUtensorMap *weights,
+     const CUtensorMap *inputs, uint32_t lane) {
+  cursor<N> c(s, found);
   fetcher<F, N> f = {s, r, c, weights, inputs, unit_range(s), lane, {}};
-  uint32_t early = depends ? 0 : f.begin();
-  if (!depends)
-    await_predecessors();
+  uint32_t early = s.a.starts != NULL ? 0 : f.begin();
+  await_predecessors();
   if constexpr (shape<F, N>::HALVES) {
     halver<F, N> h = {s, r, c, lane / 32 - 1, lane % 32};
     if (lane < 32)
@@ -380,6 +377,8 @@ __launch_bounds__(shape<F, N>::THREADS, 1)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) unsigned char shared[];
   __shared__ __align__(8) uint64_t barriers[3 * STAGES_MAX];
+  __shared__ first_job found;
+  __shared__ uint32_t groups_of_warps[shape<F, N>::THREADS / 32];
   admit_successor();
   uint32_t consumers = blockDim.x - COPIERS, address = shared_address(shared);
   uint32_t base = (address + 1023) & ~1023u;
@@ -395,15 +394,19 @@ __launch_bounds__(shape<F, N>::THREADS, 1)
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
+  if (s.a.starts != NULL) {
+    await_predecessors();
+    find_first<N>(s, groups_of_warps, &found);
+  }
   if (threadIdx.x < consumers) {
     if constexpr (shape<F, N>::MOVES)
       take_registers<shape<F, N>::REGISTERS>();
     await_predecessors();
-    multiply<F, N>(s, r, room);
+    multiply<F, N>(s, r, found, room);
   } else {
     if constexpr (shape<F, N>::MOVES)
       give_registers<shape<F, N>::COPY_REGISTERS>();
-    copy<F, N>(s, r, &weights, &inputs, threadIdx.x - consumers);
+    copy<F, N>(s, r, found, &weights, &inputs, threadIdx.x - consumers);
   }
   __syncwarp();
   if (s.split > 1)
@@ -413,13 +416,14 @@ __launch_bounds__(shape<F, N>::THREADS, 1)
 
 /* ---------------------------------------------------------------- launch */
 
-/* A matrix in rows, read in boxes of 64 bytes or bf16 of `box_rows` rows. */
+/* A matrix in rows, read in boxes of so many of them. */
 static bool
 make_map(CUtensorMap *map, CUtensorMapDataType type, const void *base, uint64_t columns,
-         uint64_t rows, uint64_t pitch, uint32_t box_rows, CUtensorMapSwizzle swizzle) {
+         uint64_t rows, uint64_t pitch, uint32_t box_columns, uint32_t box_rows,
+         CUtensorMapSwizzle swizzle) {
   static const PFN_cuTensorMapEncodeTiled_v12000 encode = find_encoder();
   const cuuint64_t sizes[2] = {columns, rows}, strides[1] = {pitch};
-  const cuuint32_t box[2] = {64, box_rows}, steps[2] = {1, 1};
+  const cuuint32_t box[2] = {box_columns, box_rows}, steps[2] = {1, 1};
   return encode != NULL &&
          encode(map, type, 2, (void *)(uintptr_t)base, sizes, strides, box, steps,
                 CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
@@ -506,24 +510,26 @@ launch_codes(const oct_cuda_queue *queue, const matmul_args &a) {
   s.rows = a.rows / s.halves;
   s.units = ceil_div(a.columns, sizes::INPUTS);
   s.token_groups = a.starts != NULL ? 1 : ceil_div(a.m, N);
-  s.x_in_boxes = !a.gather && N > 32;
+  s.x_in_boxes = !a.gather && (N > 32 || sizes::HALVES);
   /* What a kernel may have is the function's, and threads of several ranks set it: always the same.
    */
   int error = allow_large(queue, multiply_codes<F, N>, 1, sizes::RING_BYTES + 1024);
   if (error != OCT_CUDA_OK)
     return error;
-  uint32_t busy = a.starts == NULL ? 1 : a.m < a.n_experts ? a.m : a.n_experts;
+  uint32_t busy = a.starts == NULL ? 1 : a.likely < a.n_experts ? a.likely : a.n_experts;
   choose_tiles<F, N>(queue, &s, busy);
   choose_stages<F, N>(&s);
   constexpr bool PACKED = kind_traits<F>::PACKED;
   size_t bytes = PACKED ? round_up(a.columns, 128) / 2 : a.columns;
   CUtensorMap weights = {}, inputs = {};
   if (!make_map(&weights, CU_TENSOR_MAP_DATA_TYPE_UINT8, a.w, bytes,
-                (uint64_t)a.rows * a.n_matrices, bytes, s.tile_rows,
+                (uint64_t)a.rows * a.n_matrices, bytes, 64, s.tile_rows,
                 PACKED ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_64B))
     return OCT_CUDA_UNSUPPORTED;
-  if (s.x_in_boxes && !make_map(&inputs, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, a.x, a.columns, a.m,
-                                a.x_stride * 2, N, CU_TENSOR_MAP_SWIZZLE_128B))
+  if (s.x_in_boxes &&
+      !make_map(&inputs, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, a.x, a.columns, a.m, a.x_stride * 2,
+                sizes::HALVES ? sizes::INPUTS : 64, N,
+                sizes::HALVES ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B))
     return OCT_CUDA_UNSUPPORTED;
   uint64_t jobs = (uint64_t)s.tiles * (a.starts == NULL ? s.token_groups : a.m);
   uint32_t blocks = jobs < queue->sm_count ? (uint32_t)jobs : queue->sm_count;
@@ -578,7 +584,7 @@ by_rows(const oct_cuda_queue *queue, const matmul_args &a) {
   uint32_t m = a.m;
   if (a.starts != NULL) {
     /* So many that an expert with more tokens than most is not often read twice. */
-    uint32_t mean = ceil_div(a.m, a.n_experts), more = 1;
+    uint32_t mean = ceil_div(a.likely, a.n_experts), more = 1;
     while (more * more < 4 * mean)
       more++;
     m = mean + more;
@@ -598,7 +604,7 @@ by_tokens(const oct_cuda_queue *queue, const matmul_args &a) {
   if constexpr (kind_traits<F>::PACKED) {
     float tokens = (float)a.m;
     if (a.starts != NULL) {
-      float mean = tokens / (float)a.n_experts;
+      float mean = (float)a.likely / (float)a.n_experts;
       tokens = mean + 1.5f * sqrtf(mean);
     }
     if (tokens <= 4)

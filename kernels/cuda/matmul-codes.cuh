@@ -83,8 +83,68 @@ find_busy(const matmul_args &a, uint32_t e) {
   }
 }
 
-/* A block's tiles in order, and what the one has that it stands at. With experts after the
- * predecessors alone. */
+/* Of experts: groups of N tokens that all have, and the one of a block's first tile. */
+struct first_job {
+  uint32_t groups;
+  job now;
+};
+
+/* A block's tiles, of so many in all. */
+struct tile_range {
+  uint32_t begin, end;
+
+  __device__ tile_range(const codes_args &s, uint32_t all) {
+    uint32_t share = gridDim.x / s.split, nth = blockIdx.x / s.split;
+    begin = (uint32_t)((uint64_t)all * nth / share);
+    end = (uint32_t)((uint64_t)all * (nth + 1) / share);
+  }
+};
+
+/* All threads of a block, each with some of the experts; `found` and `room` (of a warp each) are
+ * shared. */
+template <int N>
+OCT_DEVICE void
+find_first(const codes_args &s, uint32_t *room, first_job *found) {
+  uint32_t each = (s.a.n_experts + blockDim.x - 1) / blockDim.x, lane = threadIdx.x % 32;
+  uint32_t first = min(threadIdx.x * each, s.a.n_experts), last = min(first + each, s.a.n_experts);
+  uint32_t own = 0, from = s.a.starts[first];
+  for (uint32_t e = first; e < last; e++) {
+    uint32_t to = s.a.starts[e + 1];
+    own += (to - from + N - 1) / N;
+    from = to;
+  }
+  uint32_t end = own, all = 0, before = 0;
+#pragma unroll
+  for (int d = 1; d < 32; d *= 2) {
+    uint32_t other = __shfl_up_sync(0xffffffffu, end, d);
+    end += lane >= d ? other : 0;
+  }
+  if (lane == 31)
+    room[threadIdx.x / 32] = end;
+  __syncthreads();
+  for (uint32_t w = 0; w < blockDim.x / 32; w++) {
+    before += w < threadIdx.x / 32 ? room[w] : 0;
+    all += room[w];
+  }
+  uint32_t nth = tile_range(s, all * s.tiles).begin / s.tiles - (before + end - own);
+  if (nth < own) {
+    uint32_t e = first, groups = 0;
+    for (;; nth -= groups, e++) {
+      groups = (s.a.starts[e + 1] - s.a.starts[e] + N - 1) / N;
+      if (nth < groups)
+        break;
+    }
+    uint32_t token = s.a.starts[e] + nth * N;
+    found->now = {e, s.a.slots != NULL ? s.a.slots[e] : e, token,
+                  min((uint32_t)N, s.a.starts[e + 1] - token)};
+  }
+  if (threadIdx.x == 0)
+    found->groups = all;
+  __syncthreads();
+}
+
+/* A block's tiles in order, and what the one has that it stands at. With experts after
+ * find_first() alone. */
 template <int N> struct cursor {
   const codes_args &s;
   uint32_t at, end;    /* of all tiles */
@@ -92,25 +152,23 @@ template <int N> struct cursor {
   uint32_t last_token; /* experts: the end of the expert's tokens */
   job now;
 
-  __device__ explicit cursor(const codes_args &args) : s(args) {
-    uint32_t all = s.tiles * s.token_groups, share = gridDim.x / s.split;
-    if (s.a.starts != NULL)
-      all = s.tiles * find_job(s.a, N, UINT32_MAX, NULL);
-    at = (uint32_t)((uint64_t)all * (blockIdx.x / s.split) / share);
-    end = (uint32_t)((uint64_t)all * (blockIdx.x / s.split + 1) / share);
-    if (at < end)
+  __device__ cursor(const codes_args &args, const first_job &found) : s(args) {
+    bool is_experts = s.a.starts != NULL;
+    const tile_range tiles(s, s.tiles * (is_experts ? found.groups : s.token_groups));
+    at = tiles.begin;
+    end = tiles.end;
+    if (!is_experts) {
       aim();
-  }
-  __device__ void aim() {
-    if (s.a.starts == NULL) {
-      uint32_t first = at % s.token_groups * N;
-      first_row = at / s.token_groups * s.tile_rows;
-      now = {0, 0, first, min((uint32_t)N, s.a.m - first)};
-      return;
+    } else if (at < end) {
+      now = found.now;
+      last_token = s.a.starts[now.expert + 1];
+      first_row = at % s.tiles * s.tile_rows;
     }
-    (void)find_job(s.a, N, at / s.tiles, &now);
-    last_token = s.a.starts[now.expert + 1];
-    first_row = at % s.tiles * s.tile_rows;
+  }
+  __device__ void aim() { /* without experts */
+    uint32_t first = at % s.token_groups * N;
+    first_row = at / s.token_groups * s.tile_rows;
+    now = {0, 0, first, min((uint32_t)N, s.a.m - first)};
   }
   __device__ bool is_new_job() const { /* of experts */
     return first_row == 0;
@@ -192,8 +250,10 @@ template <int F, int N> struct fetcher {
     uint32_t room = r.base + stage * s.stage_bytes + sizes::X_BYTES, box = s.tile_rows * 64;
     uint32_t beside = room + sizes::CHUNKS * s.halves * box, chunks = chunks_of(k);
     uint32_t rows = min(s.tile_rows, s.rows - c.first_row);
-    barrier_expect(r.full(stage), chunks * (s.halves * (box + rows * sizes::SIDE_BYTES) +
-                                            (s.x_in_boxes ? sizes::BLOCKS * sizes::X_BLOCK : 0)));
+    barrier_expect(r.full(stage),
+                   chunks *
+                       (s.halves * (box + rows * sizes::SIDE_BYTES) +
+                        (s.x_in_boxes && !sizes::HALVES ? sizes::BLOCKS * sizes::X_BLOCK : 0)));
     size_t all = packed_columns(s.a.columns) / 128;
     for (uint32_t i = 0; i < chunks; i++)
       for (uint32_t h = 0; h < s.halves; h++) {
@@ -242,12 +302,13 @@ template <int F, int N> struct fetcher {
     return n;
   }
 
-  /* With halves, a warp: weights, and x as it is, a lane a token. */
+  /* With halves, a warp: weights, and x as it is: a box, or a lane a token. */
   __device__ void run_raw(uint32_t early) {
     uint32_t stage = 0, turn = 0, i = 0;
     const bf16 *from = NULL;
     for (bool is_first = true; c.at < c.end; c.next(), is_first = false) {
-      if (lane < c.now.n_tokens && (is_first || s.a.starts == NULL || c.is_new_job())) {
+      if (!s.x_in_boxes && lane < c.now.n_tokens &&
+          (is_first || s.a.starts == NULL || c.is_new_job())) {
         size_t row = c.now.first_token + lane;
         if (s.a.gather)
           row = s.a.pair_of[row] / s.a.top_k;
@@ -258,11 +319,15 @@ template <int F, int N> struct fetcher {
           barrier_wait(r.empty(stage), (turn - 1) % 2);
         uint32_t bytes = 2 * min(sizes::INPUTS, s.a.columns - k * sizes::INPUTS);
         if (lane == 0)
-          barrier_expect(r.raw(stage), c.now.n_tokens * bytes);
+          barrier_expect(r.raw(stage), s.x_in_boxes ? sizes::X_RAW : c.now.n_tokens * bytes);
         if (i >= early && lane == 0)
           send_weights(k, stage);
         __syncwarp();
-        if (lane < c.now.n_tokens)
+        if (s.x_in_boxes) {
+          if (lane == 0)
+            copy_box(r.base + stage * s.stage_bytes + sizes::X_RAW_AT, inputs, r.raw(stage),
+                     (int)(k * sizes::INPUTS), (int)c.now.first_token);
+        } else if (lane < c.now.n_tokens)
           copy_bulk(r.base + stage * s.stage_bytes + sizes::X_RAW_AT + lane * 2 * sizes::INPUTS,
                     from + k * sizes::INPUTS, bytes, r.raw(stage));
         if (++stage == s.stages) {

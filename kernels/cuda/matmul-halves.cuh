@@ -17,31 +17,40 @@
 
 /* ---------------------------------------------------------------- x */
 
-/* Two bf16 of four significant bits to two e4m3. (What is below the upper one changes nothing in
- * rounding it.) */
+/* Two pairs of bf16 of four significant bits to four e4m3. (What is below a pair's upper one
+ * changes nothing in rounding it.) */
 OCT_DEVICE uint32_t
-narrow_pair(uint32_t pair) {
-  float2 v = {__uint_as_float(pair << 16), __uint_as_float(pair)};
-  return __nv_cvt_float2_to_fp8x2(v, __NV_SATFINITE, __NV_E4M3);
+narrow_pairs(uint32_t low, uint32_t high) {
+  uint32_t all;
+  asm("{\n"
+      ".reg .b16 low, high;\n"
+      "cvt.rn.satfinite.e4m3x2.f32 low, %2, %1;\n"
+      "cvt.rn.satfinite.e4m3x2.f32 high, %4, %3;\n"
+      "mov.b32 %0, {low, high};\n"
+      "}\n"
+      : "=r"(all)
+      : "f"(__uint_as_float(low << 16)), "f"(__uint_as_float(low)),
+        "f"(__uint_as_float(high << 16)), "f"(__uint_as_float(high)));
+  return all;
 }
 
 /* Four words of bf16 times a power of two, a pair of bf16, to two words of first and two of second
  * halves: the first three bits of a mantissa, and the other four. */
 OCT_DEVICE void
 halve(const uint32_t (&x)[4], uint32_t power, uint32_t (&first)[2], uint32_t (&second)[2]) {
-  uint32_t both[2][4];
+  uint32_t high[4], low[4];
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    uint32_t all = multiply_pairs(x[i], power), high = all & 0xfff0fff0u;
+    uint32_t all = multiply_pairs(x[i], power);
+    high[i] = all & 0xfff0fff0u;
     __nv_bfloat162 rest = __hsub2(*reinterpret_cast<const __nv_bfloat162 *>(&all),
-                                  *reinterpret_cast<__nv_bfloat162 *>(&high));
-    both[0][i] = narrow_pair(high);
-    both[1][i] = narrow_pair(*reinterpret_cast<uint32_t *>(&rest));
+                                  *reinterpret_cast<__nv_bfloat162 *>(&high[i]));
+    low[i] = *reinterpret_cast<uint32_t *>(&rest);
   }
 #pragma unroll
   for (int w = 0; w < 2; w++) {
-    first[w] = __byte_perm(both[0][2 * w], both[0][2 * w + 1], 0x5410);
-    second[w] = __byte_perm(both[1][2 * w], both[1][2 * w + 1], 0x5410);
+    first[w] = narrow_pairs(high[2 * w], high[2 * w + 1]);
+    second[w] = narrow_pairs(low[2 * w], low[2 * w + 1]);
   }
 }
 
@@ -78,54 +87,69 @@ load_shared_float(uint32_t from) {
   return x;
 }
 
-/* The copiers but the first warp: x of a block's units in order. */
-template <int F, int N> struct halver {
-  using sizes = shape<F, N>;
-  static constexpr uint32_t WARPS = COPIERS / 32 - 1, TURNS = (N + WARPS - 1) / WARPS;
-  const codes_args &s;
-  const ring &r;
-  cursor<N> &c;
-  uint32_t warp, lane;
+/* What a lane has of a token's 256 inputs: eight of them, then 16 bytes of halves, what the token's
+ * sums are multiplied by, and of integers the sum of its group of inputs. */
+template <int F, int N> struct halved {
+  uint4 run;
+  float factor, sum;
 
-  /* 256 inputs of a token, eight of each lane. Lanes two apart have every other byte of the same
-   * runs: the first makes that of first halves, the other that of second ones. */
-  __device__ void put(uint32_t room, uint32_t token, uint4 raw) const {
+  /* Lanes two apart have every other byte of the same runs: the first makes that of first halves,
+   * the other that of second ones. */
+  __device__ void make(uint4 raw) {
     const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
     uint32_t exponent = max(largest_exponent(words), 12u), first[2], second[2];
     uint32_t power = (261 - exponent) * 0x00800080u; /* the largest becomes 128 to 256 */
     halve(words, power, first, second);
-    uint32_t pair = lane % 4, own[2], other[2];
-    bool is_first = pair < 2;
+    uint32_t own[2], other[2];
+    bool is_first = threadIdx.x % 4 < 2;
 #pragma unroll
     for (int w = 0; w < 2; w++) {
       own[w] = is_first ? first[w] : second[w];
       other[w] = __shfl_xor_sync(0xffffffffu, is_first ? second[w] : first[w], 2);
     }
     uint32_t low = is_first ? 0x5140 : 0x1504, high = is_first ? 0x7362 : 0x3726;
-    uint4 run = {__byte_perm(own[0], other[0], low), __byte_perm(own[0], other[0], high),
-                 __byte_perm(own[1], other[1], low), __byte_perm(own[1], other[1], high)};
-    uint32_t column = 2 * token + !is_first, place = lane % 16 / 4 * 2 + pair % 2;
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(
-                     room + lane / 16 * (2 * N * 128) + column * 128 + (place ^ column % 8) * 16),
-                 "r"(run.x), "r"(run.y), "r"(run.z), "r"(run.w)
-                 : "memory");
-    if (lane == 0)
-      store_shared_float(beside_halves<F, N>::factor(room, token),
-                         __uint_as_float((exponent - 7) << 23) * sizes::HALVES_FACTOR);
+    run = {__byte_perm(own[0], other[0], low), __byte_perm(own[0], other[0], high),
+           __byte_perm(own[1], other[1], low), __byte_perm(own[1], other[1], high)};
+    factor = __uint_as_float((exponent - 7) << 23) * shape<F, N>::HALVES_FACTOR;
     if constexpr (kind_traits<F>::INT4) {
-      constexpr uint32_t EACH = 16 / kind_traits<F>::SIDES; /* lanes of a group */
-      float sum = 0;
+      sum = 0;
 #pragma unroll
       for (int i = 0; i < 4; i++)
         sum += __uint_as_float(words[i] << 16) + __uint_as_float(words[i] & 0xffff0000u);
       sum *= __uint_as_float((261 - exponent) << 23) / 512;
 #pragma unroll
-      for (uint32_t d = 1; d < EACH; d *= 2)
+      for (uint32_t d = 1; d < 16 / kind_traits<F>::SIDES; d *= 2)
         sum += __shfl_xor_sync(0xffffffffu, sum, d);
+    }
+  }
+
+  __device__ void store(uint32_t room, uint32_t token) const {
+    uint32_t lane = threadIdx.x % 32, pair = lane % 4, column = 2 * token + (pair >= 2);
+    uint32_t place = lane % 16 / 4 * 2 + pair % 2;
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(
+                     room + lane / 16 * (2 * N * 128) + column * 128 + (place ^ column % 8) * 16),
+                 "r"(run.x), "r"(run.y), "r"(run.z), "r"(run.w)
+                 : "memory");
+    if (lane == 0)
+      store_shared_float(beside_halves<F, N>::factor(room, token), factor);
+    if constexpr (kind_traits<F>::INT4) {
+      constexpr uint32_t EACH = 16 / kind_traits<F>::SIDES; /* lanes of a group */
       if (lane % EACH == 0)
         store_shared_float(beside_halves<F, N>::sum(room, token, lane / EACH), sum);
     }
   }
+};
+
+/* The copiers but the first warp: x of a block's units in order, some tokens at a time, whose
+ * chains of instructions are long and wait for each other otherwise. */
+template <int F, int N> struct halver {
+  using sizes = shape<F, N>;
+  static constexpr uint32_t WARPS = COPIERS / 32 - 1, TURNS = (N + WARPS - 1) / WARPS;
+  static constexpr uint32_t TOGETHER = TURNS > 2 ? 3 : 1;
+  const codes_args &s;
+  const ring &r;
+  cursor<N> &c;
+  uint32_t warp, lane;
 
   __device__ void run() const {
     const unit_range units(s);
@@ -135,15 +159,24 @@ template <int F, int N> struct halver {
         uint32_t room = r.base + stage * s.stage_bytes;
         bool here = k * sizes::INPUTS + 8 * lane < s.a.columns;
         barrier_wait(r.raw(stage), turn % 2);
+#pragma unroll 1
+        for (uint32_t first = warp; first < c.now.n_tokens; first += TOGETHER * WARPS) {
+          uint4 raw[TOGETHER];
+          halved<F, N> some[TOGETHER];
 #pragma unroll
-        for (uint32_t i = 0; i < TURNS; i++) {
-          uint32_t token = i * WARPS + warp;
-          uint4 raw = {0, 0, 0, 0};
-          if (token >= c.now.n_tokens)
-            break;
-          if (here)
-            raw = load_shared(room + sizes::X_RAW_AT + (token * sizes::INPUTS + 8 * lane) * 2);
-          put(room, token, raw);
+          for (uint32_t i = 0; i < TOGETHER; i++) {
+            uint32_t token = first + i * WARPS;
+            raw[i] = {0, 0, 0, 0};
+            if (here && token < c.now.n_tokens)
+              raw[i] = load_shared(room + sizes::X_RAW_AT + (token * sizes::INPUTS + 8 * lane) * 2);
+          }
+#pragma unroll
+          for (uint32_t i = 0; i < TOGETHER; i++)
+            some[i].make(raw[i]);
+#pragma unroll
+          for (uint32_t i = 0; i < TOGETHER; i++)
+            if (first + i * WARPS < c.now.n_tokens)
+              some[i].store(room, first + i * WARPS);
         }
         fence_async();
         __syncwarp();
@@ -159,52 +192,29 @@ template <int F, int N> struct halver {
 
 /* ---------------------------------------------------------------- products */
 
-#define OCT_HALVES_TYPE(is_float, text)                                                            \
-  if (is_float)                                                                                    \
-    text("e5m2");                                                                                  \
-  else                                                                                             \
-    text("e4m3")
-
 /* d (+)= a b: 64 rows of 32 bytes by as many columns as d has room for; a in registers, b as
  * wgmma_weights() has it. */
-template <bool FLOATS>
-OCT_DEVICE void
-wgmma_halves(float (&d)[4], const uint32_t (&a)[4], uint32_t b, int adds) {
-#define OCT_TEXT(TYPE)                                                                             \
-  asm volatile("{\n"                                                                               \
-               ".reg .pred p;\n"                                                                   \
-               ".reg .b64 b;\n"                                                                    \
-               "setp.ne.b32 p, %9, 0;\n"                                                           \
-               "mov.b64 b, {%8, 0x40000040};\n"                                                    \
-               "wgmma.mma_async.sync.aligned.m64n8k32.f32." TYPE ".e4m3 "                          \
-               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, b, p, 1, 1;\n"                                 \
-               "}\n"                                                                               \
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                    \
+/* clang-format off */
+#define OCT_HALVES(N, R, R1, R2, R3, R4, R5, TYPE)                                                 \
+  asm volatile("{\n.reg .pred p;\n.reg .b64 b;\nsetp.ne.b32 p, %" #R5 ", 0;\n"                     \
+               "mov.b64 b, {%" #R4 ", 0x40000040};\n"                                              \
+               "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32." TYPE ".e4m3 {" OCT_D##R "}, "     \
+               "{%" #R ", %" #R1 ", %" #R2 ", %" #R3 "}, b, p, 1, 1;\n}\n"                         \
+               : OCT_O##R##_0                                                                      \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "r"(adds))
-  OCT_HALVES_TYPE(FLOATS, OCT_TEXT);
-#undef OCT_TEXT
-}
-
-template <bool FLOATS>
-OCT_DEVICE void
-wgmma_halves(float (&d)[8], const uint32_t (&a)[4], uint32_t b, int adds) {
-#define OCT_TEXT(TYPE)                                                                             \
-  asm volatile("{\n"                                                                               \
-               ".reg .pred p;\n"                                                                   \
-               ".reg .b64 b;\n"                                                                    \
-               "setp.ne.b32 p, %13, 0;\n"                                                          \
-               "mov.b64 b, {%12, 0x40000040};\n"                                                   \
-               "wgmma.mma_async.sync.aligned.m64n16k32.f32." TYPE ".e4m3 "                         \
-               "{%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9, %10, %11}, b, p, 1, 1;\n"               \
-               "}\n"                                                                               \
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),           \
-                 "+f"(d[6]), "+f"(d[7])                                                            \
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "r"(adds))
-  OCT_HALVES_TYPE(FLOATS, OCT_TEXT);
-#undef OCT_TEXT
-}
-
-#undef OCT_HALVES_TYPE
+#define OCT_WGMMA(N, R, R1, R2, R3, R4, R5)                                                        \
+  template <bool FLOATS>                                                                           \
+  OCT_DEVICE void wgmma_halves(float (&d)[R], const uint32_t (&a)[4], uint32_t b, int adds) {      \
+    if (FLOATS)                                                                                    \
+      OCT_HALVES(N, R, R1, R2, R3, R4, R5, "e5m2");                                                \
+    else                                                                                           \
+      OCT_HALVES(N, R, R1, R2, R3, R4, R5, "e4m3");                                                \
+  }
+OCT_WGMMA(8, 4, 5, 6, 7, 8, 9)
+OCT_WGMMA(16, 8, 9, 10, 11, 12, 13)
+#undef OCT_WGMMA
+#undef OCT_HALVES
+/* clang-format on */
 
 /* A word of codes to the bytes of one instruction's first 16 inputs of 32 and of the others
  * (codes.cuh has their places): e2m1 times 2^-14 as e5m2, integers times 2^-9 as e4m3. */

@@ -323,7 +323,7 @@ launch_skinny(const oct_cuda_queue *queue, const matmul_args &a) {
 template <int F>
 static int
 by_tokens(const oct_cuda_queue *queue, const matmul_args &a) {
-  uint32_t m = a.starts != NULL ? ceil_div(a.m, a.n_experts) : a.m;
+  uint32_t m = a.starts != NULL ? ceil_div(a.likely, a.n_experts) : a.m;
   if (m <= 8)
     return launch_skinny<F, 1>(queue, a);
   if (m <= 16)

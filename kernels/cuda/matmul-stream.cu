@@ -435,7 +435,7 @@ oct_matmul_stream_can(const oct_cuda_queue *queue, oct_cuda_format format, const
 int
 oct_matmul_stream(const oct_cuda_queue *queue, oct_cuda_format format, const matmul_args &a) {
   /* Experts: so many that one with more tokens than most is not often read twice. */
-  uint32_t m = a.starts != NULL ? 2 * ceil_div(a.m, a.n_experts) : a.m;
+  uint32_t m = a.starts != NULL ? 2 * ceil_div(a.likely, a.n_experts) : a.m;
   if (m <= 8)
     return OCT_BY_PLAIN_KIND(format, F, launch_stream<F, 1>(queue, a));
   if (m <= 16)

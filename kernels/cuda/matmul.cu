@@ -558,8 +558,8 @@ oct_cuda_multiply(const oct_cuda_queue *queue, oct_cuda_blas *blas, const oct_cu
 static bool
 prefers_codes_of_experts(oct_cuda_format format, const matmul_args &a) {
   if (format == OCT_CUDA_MATRIX_FP8_BLOCK)
-    return a.m > a.n_experts / 2 && a.m <= a.n_experts * 64;
-  return format >= OCT_CUDA_MATRIX_MXFP4 && (a.m > 32 || a.columns <= 3 * a.rows);
+    return a.likely > a.n_experts / 2 && a.likely <= a.n_experts * 64;
+  return format >= OCT_CUDA_MATRIX_MXFP4;
 }
 
 static oct_cuda_path
@@ -569,11 +569,11 @@ choose_expert_path(const oct_cuda_queue *queue, oct_cuda_format format, const ma
   if (prefers_codes_of_experts(format, a) && oct_matmul_codes_can(queue, format, a))
     return OCT_CUDA_PATH_CODES;
   uint32_t streamed = format == OCT_CUDA_MATRIX_BF16 ? EXPERT_STREAM_BF16 : EXPERT_STREAM;
-  if (a.m <= a.n_experts * streamed && oct_matmul_stream_can(queue, format, a))
+  if (a.likely <= a.n_experts * streamed && oct_matmul_stream_can(queue, format, a))
     return OCT_CUDA_PATH_STREAM;
   if (oct_matmul_wide_can(queue, format, a))
     return OCT_CUDA_PATH_WIDE;
-  return a.m <= a.n_experts * EXPERT_TILE_TOKENS ? OCT_CUDA_PATH_SKINNY : OCT_CUDA_PATH_TILE;
+  return a.likely <= a.n_experts * EXPERT_TILE_TOKENS ? OCT_CUDA_PATH_SKINNY : OCT_CUDA_PATH_TILE;
 }
 
 static matmul_args
@@ -596,6 +596,7 @@ make_expert_args(const oct_cuda_expert_matmul *call) {
   a.slots = call->slots;
   a.pair_of = pairs->pair_of;
   a.n_experts = pairs->n_local;
+  a.likely = (uint32_t)(((uint64_t)a.m * a.n_experts + pairs->n_experts - 1) / pairs->n_experts);
   a.n_matrices = call->slots != NULL ? call->n_matrices : pairs->n_local;
   a.w_batch = (size_t)a.rows * a.columns;
   a.top_k = pairs->top_k;

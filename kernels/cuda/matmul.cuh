@@ -27,6 +27,7 @@ struct matmul_args {
   /* Experts: rows [starts[e], starts[e + 1]) of y are expert e's. */
   const uint32_t *starts, *slots, *pair_of;
   uint32_t n_experts, top_k;
+  uint32_t likely; /* rows that they have when all ranks' experts are chosen alike; of m at most */
   uint32_t n_matrices; /* one after another at w */
   bool gather;         /* x's row of row r is pair_of[r] / top_k */
 };

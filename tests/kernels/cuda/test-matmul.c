@@ -155,10 +155,10 @@ multiply_twin(const weight *w, guint32 e, const float *x, guint32 m, const float
                      scratch);
 }
 
-/* `scaled`: by a kernel that rounds scales and scaled weights to bf16, by up to 2^-8 each. Up to 8
- * rows (m) by four bits are added by instructions that cut products and sums off at 2^-12 or 2^-13
- * of the largest: a float64 model is off by 0.9e-5 or 2.9e-5 with 32 of e2m1 a sum, 1.2e-4 or
- * 3.2e-4 with 128 integers. Seen: 3.5e-5; 5.1e-5, 9.3e-5, 1.7e-4 for groups of 32, 64, 128. */
+/* `scaled`: scales and scaled weights become bf16. Up to 8 rows (m) by four bits are added by
+ * instructions that cut off at 2^-12 or 2^-13 of the largest: a float64 model is off by 0.9e-5 or
+ * 2.9e-5 with 32 of e2m1 a sum, 1.2e-4 or 3.2e-4 with 128 integers: four instructions cut off twice
+ * the sum, with its zero (rms 8.8, not 6.5). Seen: 3.5e-5; groups of 32, 128: 5.1e-5, 1.7e-4. */
 static double
 limit_of(oct_cuda_type y, variant v, oct_cuda_path path, guint32 m, gboolean scaled) {
   gboolean is_int = v.format == OCT_CUDA_MATRIX_INT4;
