@@ -497,7 +497,7 @@
       section("The best, in full");
       const t = card(grid(), "Finals", "Whole horizon, each stream a search of its own; interval of 95 % over streams.", true);
       table(t, [["layout"], ["GPUs", "n"], ["rate /s", "n"], ["± 95 %", "n"], ["streams", "n"], ["requests a stream", "n"], ["TTFT p99", "n"], ["TPOT p99", "n"], ["/s a GPU", "n"], ["per 1M tokens", "n"]],
-        finals.map((x) => [planName(x, many), count(x.gpus_per_node * x.nodes), count(x.rate), count(x.rate_half), count(x.n), count(x.requests_least), seconds(x.ttft_p99_s), seconds(x.tpot_p99_s), count(x.rate_per_gpu), count(x.price_per_million_tokens)]), 0);
+        finals.map((x) => [planName(x, many), x.nodes > 0 ? count(x.gpus_per_node * x.nodes) : "–", count(x.rate), count(x.rate_half), count(x.n), count(x.requests_least), seconds(x.ttft_p99_s), seconds(x.tpot_p99_s), count(x.rate_per_gpu), count(x.price_per_million_tokens)]), 0);
       if (f.p99_thin) add(t, "p", {class: "note"}, `The first one's p99 rest on ${count(f.requests_least)} requests a stream, fewer than 10,000.`);
       if (f.warmup_short) add(t, "p", {class: "note"}, "The warm-up is shorter than five mean residence times: a longer load may serve less.");
       bars(card(grid(), "Rate of the finals, and what changes do to the first", w.cost_error_from, true), "what-if", {labels: w.changes.map((x) => x.change).concat(["as it is"]), sets: [{name: planName(f, many), values: w.changes.map((x) => x.rate).concat([f.rate])}].concat(finals.length > 1 ? [{name: planName(finals[1], many), values: w.changes.map((x) => x.runner_up_rate).concat([finals[1].rate])}] : []), across: true, form: count, valueLabel: "sessions/s of a node", height: 100 + 44 * (w.changes.length + 1)});

@@ -148,11 +148,15 @@ print_finals(FILE *out, const json_t *finals, gboolean priced) {
           "TTFT p99", "TPOT p99", "/s a GPU", priced ? "  per 1M" : "");
   json_array_foreach(finals, i, f) {
     double half = oct_report_number(f, "rate_half");
+    /* A recorded trace has one stream, and no interval. */
     g_autofree char *rate =
-        g_strdup_printf("%s +- %s", rate_text(oct_report_number(f, "rate")), rate_text(half));
+        isfinite(half)
+            ? g_strdup_printf("%s +- %s", rate_text(oct_report_number(f, "rate")), rate_text(half))
+            : g_strdup(rate_text(oct_report_number(f, "rate")));
     double gpus = oct_report_number(f, "gpus_per_node") * oct_report_number(f, "nodes");
     print_name(out, f, "", 34);
-    fprintf(out, " %5s %16s %2s %9s %9s %9s", oct_report_count(gpus), rate,
+    /* No nodes: as many as are allowed do not serve the rate wanted. */
+    fprintf(out, " %5s %16s %2s %9s %9s %9s", gpus > 0 ? oct_report_count(gpus) : "-", rate,
             oct_report_count(oct_report_number(f, "n")),
             oct_report_seconds(oct_report_number(f, "ttft_p99_s")),
             oct_report_seconds(oct_report_number(f, "tpot_p99_s")),
