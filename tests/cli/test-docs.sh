@@ -129,7 +129,7 @@ while read -r page kind line; do
   } >>"$work/failed"
 done <"$work/commands"
 touch "$work/failed"
-is "$(cat "$work/failed")" "" "each command of a block runs, or says what does not fit or is too short ($ran)"
+is "$(cat "$work/failed")" "" "each command of a block runs, or says why it cannot ($ran)"
 [ "$ran" -ge 28 ]
 ok $? "... which are all of replay, plan, audit and compare but those that need files"
 
