@@ -248,9 +248,8 @@ static void
 add_caveats(json_t *list, const compared *c) {
   const double residences = residences_of(c);
   g_autofree char *brief = g_strdup_printf(
-      "the shorter run is %.0f mean residences long, %d are needed: differences must be large to "
-      "be told from chance, and equal runs are called different a little more often than stated; "
-      "a longer run says more",
+      "the shorter run is %.0f mean residences long, %d are needed: only large differences are "
+      "told from chance; a longer run says more",
       residences, RESIDENCES_MIN);
   if (residences < RESIDENCES_MIN)
     json_array_append_new(list, json_string(brief));
@@ -266,15 +265,17 @@ notes_json(const json_t *a, const json_t *b, const compared *c, gsize n_tests) {
   json_t *list = json_array();
   add_caveats(list, c);
   g_autofree char *many = g_strdup_printf(
-      "%" G_GSIZE_FORMAT " tests are looked at together (Holm, at %.0f %%): MEASURED", n_tests,
-      100 * OCT_COMPARE_ALPHA);
+      "%" G_GSIZE_FORMAT " tests are looked at together (Holm, at %.0f %%): of runs that do not "
+      "differ at most about one comparison in %.0f calls anything different (doc/compare.md)",
+      n_tests, 100 * OCT_COMPARE_ALPHA, 1 / OCT_COMPARE_ALPHA);
   json_array_append_new(list, json_string(many));
   json_array_append_new(
       list, json_string("a difference that is not shown may exist: its interval says how large it "
                         "could be"));
   if (!paired)
     json_array_append_new(list, json_string("the runs do not have the same requests: the luck of "
-                                            "the traffic is in every difference"));
+                                            "the traffic is in every difference; equal seeds or "
+                                            "one trace tell far smaller ones"));
   json_array_append_new(
       list, json_string("chance is all that is judged: an error of the model that both runs share "
                         "is in neither interval"));

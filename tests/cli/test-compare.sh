@@ -17,6 +17,7 @@ has "$out" "the same requests in both: 400 pairs" "the requests are paired"
 run "$octet" compare "$work/a.json" "$work/b.json" --json "$work/c.json"
 is "$status" 0 "two runs are compared"
 has "$out" "longer" "slower steps are found"
+has "$out" "12 tests are looked at together (Holm, at 5 %)" "the tests are judged together"
 has "$out" "(one value each: no interval)" "figures of a whole run have no interval"
 columns=$(printf '%s\n' "$out" |
   LC_ALL=C.UTF-8 awk '{ if (length > n) n = length } END { print n }')
