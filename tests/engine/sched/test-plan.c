@@ -403,8 +403,14 @@ static void
 watch_lacking(rig *r, void *user) {
   (void)user;
   const oct_kv_domain *d = &r->engines[0]->domains[0];
+  gboolean prompts = FALSE;
+  for (guint32 i = 0; i < d->n_running; i++)
+    prompts |=
+        d->running[i]->state == OCT_SEQ_RUNNING && d->running[i]->sched < d->running[i]->target;
   if (was_lacking && d->n_lacking > 0)
     g_assert_cmpuint(d->n_running, <=, ran_before);
+  if (d->n_lacking > 0) /* decodes leave nothing to a queue that gets nothing */
+    g_assert_cmpint(oct_plan_prefill_pending(r->engines[0], 0), ==, prompts);
   was_lacking = d->n_lacking > 0;
   ran_before = d->n_running;
   n_lacked += was_lacking;
@@ -444,6 +450,49 @@ test_lacking(void) {
   g_assert_cmpuint(lacked, >, 0);
 }
 
+static guint n_waited;
+static guint32 preempted;
+
+/* Request 2 is preempted in no turn in which request 0 has ended, or after it. */
+static void
+watch_draining(rig *r, void *user) {
+  const scene *s = user;
+  const oct_request *other = scene_find(s, rig_request_at(r, 2));
+  const gboolean ended = scene_state(s, rig_request_at(r, 0)) == OCT_SEQ_ENDED;
+  n_waited += ended && r->engines[0]->domains[0].n_lacking > 0;
+  if (other == NULL || other->preemptions == preempted)
+    return;
+  g_assert_false(ended);
+  preempted = other->preemptions;
+}
+
+/* A fork waits for a state that drains behind the step in which its owner was a zombie; nobody is
+ * preempted for it. */
+static void
+test_fork_waits(void) {
+  n_waited = 0;
+  for (guint32 ends = 1; ends < 40; ends++) {
+    scene s;
+    scene_init(&s, "hybrid", 60, 0);
+    s.config.prefix_caching = FALSE;
+    s.config.max_num_batched_tokens = 16;
+    s.config.instance.memory.groups[0].n_device = 3; /* the states' */
+    s.rig.on_turn = watch_draining;
+    s.rig.user = &s;
+    preempted = 0;
+    s.config.long_prefill_threshold = 6;
+    rig_request *zombie = scene_ask(&s, 1, 10, 60), *trunk = scene_ask(&s, 2, 90, 30);
+    zombie->params.ignore_eos = FALSE;
+    zombie->params.oracle_tokens = ends;
+    trunk->params.n = 2;
+    trunk->params.arrival_ns = 1;
+    scene_ask(&s, 3, 600, 10)->params.arrival_ns = 2;
+    scene_run(&s);
+    scene_clear(&s);
+  }
+  g_assert_cmpuint(n_waited, >, 0);
+}
+
 /* A prompt is admitted when all of it fits, and what runs may grow; by its first chunk only where
  * the policy says so. */
 static void
@@ -481,6 +530,7 @@ main(int argc, char **argv) {
   g_test_add_func("/sched/plan/preemption-changes-no-token", test_preemption);
   g_test_add_func("/sched/plan/a-full-pool-makes-progress", test_progress);
   g_test_add_func("/sched/plan/nobody-is-admitted-to-what-a-running-one-lacks", test_lacking);
+  g_test_add_func("/sched/plan/a-fork-waits-for-a-state-that-drains", test_fork_waits);
   g_test_add_func("/sched/plan/a-prompt-is-admitted-whole", test_admission);
   return g_test_run();
 }

@@ -22,6 +22,7 @@
 #define PRICE     2.0
 #define STRETCHES 3 /* once, twice, four times the horizon */
 
+#ifdef HAVE_SIMGRID
 /* Every way to use one or two GPUs. */
 static const struct {
   const char *label;
@@ -44,7 +45,6 @@ base_config(oct_replay_config *c) {
   g_assert_true(oct_slo_parse(&c->slo, SLO, NULL));
 }
 
-#ifdef HAVE_SIMGRID
 /* ---------------------------------------------------------------- everything */
 
 /* doc/plan.md 2: whether the layout serves the rate, -1 = cannot be told from a run so long. */

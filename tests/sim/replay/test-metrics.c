@@ -35,7 +35,7 @@ counters(void *user, oct_counters *out) {
 
 static oct_metrics *
 new_metrics(source *s, oct_time warmup_ns) {
-  oct_metrics_options options = {.warmup_ns = warmup_ns, .source = {s, sample, counters}};
+  oct_metrics_options options = {.warmup_ns = warmup_ns, .source = {s, sample, counters, NULL}};
   oct_slo_init(&options.slo);
   *s = (source){.tokens_per_s = 50, .backlog_per_s = 0, .gaps = oct_hist_new()};
   return oct_metrics_new(&options);
