@@ -115,6 +115,9 @@ coarse_requests(const oct_plan_race *race, const oct_plan_layout *l, double rate
   return (guint64)CLAMP(wanted, asked, asked * COARSE_LONGER_MAX);
 }
 
+/* Nearly all that arrived in the horizon has ended so many mean residence times later. */
+#define AFTER_RESIDENCES 4
+
 /* How many requests of the replicas that are simulated. */
 static void
 set_horizon(const oct_plan_race *race, const oct_replay_config *config, const oct_plan_job *job,
@@ -176,6 +179,7 @@ run_search(void *user, guint index, GError **error) {
                           .alone = l->alone && !job->together ? &l->bound.pace : NULL,
                           .workload = &race->workload};
   set_horizon(race, &config, job, &probe);
+  probe.after_s = AFTER_RESIDENCES * oct_plan_layout_residence_s(l, &race->workload, job->guess);
   if (job->together)
     return one_run(&probe, job->guess, error);
   const gboolean more = race->workload.n_total == 0; /* of the traffic */

@@ -98,7 +98,7 @@ is_in_the_race(const oct_plan_race *race, oct_plan_layout *l, double bar) {
 
 #define COARSE_WIDEN 1.15
 #define FULL_WIDEN   1.03 /* of the first stream: from the coarse rate */
-#define NEXT_WIDEN   1.02 /* of the others: from the first's */
+#define NEXT_WIDEN   1.02 /* of the others: from above the first's */
 #define CHANGE_WIDEN 1.06
 #define WHOLE_SLACK  1.06 /* what two coarse searches may differ by */
 
@@ -301,7 +301,8 @@ stream_rate(const streams *s, guint f, guint k) {
 }
 
 /* A final's search on stream k begins at its rate on the first stream, times what the first final
- * made of k: streams that are easy are so for all layouts. Where either served nothing on the first
+ * made of k: streams that are easy are so for all layouts. And a step above: a rate that is not
+ * served costs little, one that is served a whole run. Where either served nothing on the first
  * stream, it begins as the first stream did. */
 static gboolean
 prepare_stream(void *user, guint i) {
@@ -317,7 +318,7 @@ prepare_stream(void *user, guint i) {
   if (f > 0 && s->found[stream_job(s, 0, k)] == NULL)
     return FALSE;
   const double there = f > 0 ? stream_rate(s, 0, k) : 0;
-  s->jobs[i].guess = there > 0 ? rate * there / first : rate;
+  s->jobs[i].guess = (there > 0 ? rate * there / first : rate) * NEXT_WIDEN;
   s->jobs[i].widen = NEXT_WIDEN;
   return TRUE;
 }

@@ -9,8 +9,8 @@
 
 /* Of the requests that a horizon has on average, so many rows are allowed: sessions that start in
  * it, and load until what arrived in it has ended. */
-#define ROWS_ALLOWED 1.25
-#define ROWS_MORE    200
+#define AFTER_MAX 0.25
+#define ROWS_MORE 200
 /* A value is a sure miss when it is above the limit by more than the histogram can hide. */
 #define SURE_MISS 1.002
 /* Of requests that arrived, so many may be turned away. */
@@ -22,7 +22,7 @@
 typedef struct watch {
   const oct_slo *slo;
   oct_time from_ns;
-  guint64 rows_max;
+  guint64 rows_max; /* that can be in the window */
   guint64 missed[OCT_SLO_ITEMS_MAX];
   gboolean hopeless;
 } watch;
@@ -31,6 +31,8 @@ static void
 see_outcome(void *user, guint64 index, const oct_outcome *outcome) {
   watch *w = user;
   (void)index;
+  if (outcome->arrival_ns < w->from_ns)
+    w->rows_max--;
   if (outcome->arrival_ns < w->from_ns || outcome->fate != OCT_FATE_ANSWERED)
     return;
   for (guint i = 0; i < w->slo->n_items; i++) {
@@ -158,8 +160,10 @@ oct_plan_probe_run(const oct_plan_probe *probe, double rate, double stretch, GEr
   config.rows.mode = OCT_RATE_COMPRESS;
   config.warmup_ns = (oct_time)(seconds * OCT_PLAN_WARMUP_SHARE * 1e9);
   config.duration_ns = (oct_time)(seconds * 1e9);
+  const double after_s =
+      probe->after_s > 0 ? MIN(probe->after_s, AFTER_MAX * seconds) : AFTER_MAX * seconds;
   const guint64 rows_max =
-      (guint64)ceil(seconds * dealt * probe->requests_per_start * ROWS_ALLOWED) + ROWS_MORE;
+      (guint64)ceil((seconds + after_s) * dealt * probe->requests_per_start) + ROWS_MORE;
   config.rows.kept_max = rows_max;
   config.rows.trace = &trace;
   config.requests_path = config.timeline_path = config.log_path = NULL;

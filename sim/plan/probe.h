@@ -9,7 +9,8 @@
  * The run is given up as soon as so many requests of its window have missed an objective that the
  * rest cannot mend it. The verdict is the one that the full run would have had: a percentile over
  * at most N requests is missed when more than N - ceil(N p) are above the limit, and N is not more
- * than the rows that are allowed. Only misses beyond the histogram's resolution count.
+ * than the rows that are allowed, less those that came before the window. Only misses beyond the
+ * histogram's resolution count.
  */
 #ifndef OCT_SIM_PLAN_PROBE_H
 #define OCT_SIM_PLAN_PROBE_H
@@ -25,6 +26,9 @@ typedef struct oct_plan_probe {
   double requests_per_start;
   double seconds;   /* horizon: load that arrives in so long is judged */
   guint64 requests; /* the horizon in requests instead, whatever the rate; 0 = `seconds` */
+  /* Load goes on so long behind the horizon, for what arrived in it to end under; at most, and
+   * where that is 0, a quarter of the horizon. */
+  double after_s;
   /* Replicas share nothing and are alike: one of them is simulated, with the sessions that the
    * router would send it by these estimates (dealer.h), and `requests` are its own. NULL: all of
    * them behind the router. */
