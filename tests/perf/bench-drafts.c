@@ -199,6 +199,10 @@ main(int argc, char **argv) {
   g_option_context_add_main_entries(options, entries, NULL);
   if (!g_option_context_parse(options, &argc, &argv, &error))
     fail(error->message);
+  if (argc == 1) { /* as `make bench` does */
+    printf("no model: name one\n");
+    return 0;
+  }
   if (argc != 2 || context < 1 || most_drafts < 0 || most_drafts >= OCT_VERIFY_TOKENS_MAX ||
       n_steps < 1)
     fail("one MODEL; --context, --steps at least 1; --drafts 0 to 15");

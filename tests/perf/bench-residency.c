@@ -204,6 +204,10 @@ main(int argc, char **argv) {
   g_option_context_add_main_entries(options, entries, NULL);
   gboolean parsed = g_option_context_parse(options, &argc, &argv, &error);
   g_option_context_free(options);
+  if (parsed && argc == 1) { /* as `make bench` does */
+    printf("no model: name one\n");
+    return 0;
+  }
   g_autoptr(oct_model_spec) spec =
       parsed && argc == 2 ? oct_model_spec_load(argv[1], NULL, &error) : NULL;
   if (spec == NULL || concurrency < 1 || n_input < 1 || n_output < 1 || loads_max < 0) {

@@ -207,6 +207,10 @@ main(int argc, char **argv) {
   g_option_context_add_main_entries(options, entries, NULL);
   if (!g_option_context_parse(options, &argc, &argv, &error))
     fail(error->message);
+  if (argc == 1) { /* as `make bench` does */
+    printf("no model: name one\n");
+    return 0;
+  }
   if (argc != 2 || n_prompt < 1 || n_output < 2)
     fail("one MODEL; --prompt at least 1, --output at least 2");
   b.spec = oct_model_spec_load(argv[1], NULL, &error);
