@@ -293,6 +293,8 @@ test_shift(void) {
     g_assert_cmpfloat_with_epsilon(d.relative, 0.1, 1e-9);
     g_assert_cmpfloat(d.low, >, 0);
     g_assert_cmpfloat(d.above, ==, 1);
+    g_assert_true(oct_compare_paired(b, a, REQUESTS, IN_SYSTEM, (oct_statistic)s, &d));
+    g_assert_cmpfloat(d.above, ==, 0);
   }
 }
 

@@ -568,6 +568,17 @@ variants(void) {
   gint64 one = step_ns(&r, &shape);
   g_assert_cmpint(four, >, one);
   g_assert_cmpint(four, <, 2 * one);
+  /* The ratio of steps that verify is not for those that have prompts, too. */
+  oct_step_shape with_prompt = {.n_domains = 1};
+  oct_slice prompt = {.n_tokens = 500, .sample = OCT_SAMPLE_LAST, .flags = OCT_SLICE_PREFILL};
+  oct_domain_shape_add(&with_prompt.domains[0], &verify, 1000, 0);
+  shape = with_prompt;
+  oct_domain_shape_add(&with_prompt.domains[0], &prompt, 0, 0);
+  const gint64 mixed = step_ns(&r, &with_prompt);
+  g_assert_cmpuint(r.profile->step_ratio.verify.n, ==, 0);
+  r.profile->step_ratio.verify = (oct_curve){.n = 1, .x = {1}, .y = {2}};
+  g_assert_cmpint(step_ns(&r, &shape), >, four * 19 / 10);
+  g_assert_cmpint(step_ns(&r, &with_prompt), ==, mixed);
 }
 
 /* Rows whose logits nobody wants are not multiplied with the head. */

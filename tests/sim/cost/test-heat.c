@@ -97,6 +97,15 @@ real_times_agree_with_prices(void) {
     g_assert_cmpfloat_with_epsilon((double)price.ns, 20e6 * factor, 0.001 * 20e6);
     now = begin + price.ns;
   }
+  /* Whatever else it took longer for, the load is what its price says. */
+  oct_stage_price half = prompt(law.flops_per_s * 0.01);
+  half.groups[OCT_PART_COPY].ns = 0;
+  half.ns = 20000000;
+  oct_heat rested = {0};
+  double excess;
+  (void)oct_heat_after(&law, 0, 0.5, 0.06, &excess);
+  g_assert_cmpfloat_with_epsilon(oct_heat_pass(&law, &rested, 0, 60000000, FALSE, &half),
+                                 oct_heat_factor(&law, FALSE, 0.5, excess), 1e-12);
 }
 
 static void
