@@ -504,7 +504,7 @@
       const v = card(grid(), "What would change the answer", null, true);
       table(v, [["if"], ["rate /s", "n"], ["GPUs", "n"], ["runner-up /s", "n"], ["", ""]], w.changes.map((x) => [x.change + (x.change.startsWith("step costs") ? ` ${share(w.cost_error)}` : ""), count(x.rate), count(x.gpus), count(x.runner_up_rate), x.flips ? add(null, "span", {class: "bad"}, "the ranking flips") : ""]));
       add(v, "p", {class: w.flips ? "bad" : "soft"}, w.flips ? "The ranking of the first two flips under one of these changes." : "The first stays ahead of the second under each of these changes.");
-      add(v, "p", {class: "soft"}, `Coarse: a rate is told to ${share(plan.method.coarse_tolerance)}, smaller differences say nothing.`);
+      add(v, "p", {class: "soft"}, `Coarse: each is a ratio of two rates that are told to ${share(plan.method.coarse_tolerance)} each, smaller differences say nothing.`);
       if (f.after_loss)
         table(card(grid(), "One GPU lost", "The rates of this plan are those of what goes on after the loss of one GPU; whole: coarse.", true), [["layout"], ["what goes on"], ["/s after the loss", "n"], ["/s whole", "n"]], finals.map((x) => [planName(x, many), x.after_loss, count(x.rate), count(x.healthy_rate)]));
       if (plan.demand) demand(plan.demand);

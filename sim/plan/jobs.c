@@ -69,14 +69,15 @@ static char *
 job_key(const oct_plan_race *race, const oct_plan_job *job) {
   const oct_plan_layout *l = &g_array_index(race->layouts, oct_plan_layout, job->layout);
   const oct_setup_options *o = &l->options;
-  return g_strdup_printf("%s on %s: %s|tokens %u seqs %u|seed %u|%s|%s|from %.9g by %.4g to %.9g",
-                         o->model, o->node != NULL ? o->node : "mock", l->label,
-                         o->engine.max_num_batched_tokens, o->engine.max_num_seqs, job->seed,
-                         job->together  ? "together"
-                         : job->healthy ? "healthy"
-                         : job->full    ? "full"
-                                        : "coarse",
-                         job->change.name, job->guess, job->widen, job->least);
+  return g_strdup_printf(
+      "%s on %s: %s|tokens %u seqs %u|seed %u|%s|%s|from %.9g by %.4g to %.9g over %.9g", o->model,
+      o->node != NULL ? o->node : "mock", l->label, o->engine.max_num_batched_tokens,
+      o->engine.max_num_seqs, job->seed,
+      job->together  ? "together"
+      : job->healthy ? "healthy"
+      : job->full    ? "full"
+                     : "coarse",
+      job->change.name, job->guess, job->widen, job->least, job->horizon_rate);
 }
 
 /* ---------------------------------------------------------------- in the child */
@@ -126,7 +127,8 @@ set_horizon(const oct_plan_race *race, const oct_replay_config *config, const oc
   const guint64 n = config->setup.n_replicas, all = race->workload.n_total;
   guint64 wanted = all;
   if (!job->full)
-    wanted = coarse_requests(race, l, job->guess) * (probe->alone != NULL ? 1 : n);
+    wanted = coarse_requests(race, l, job->horizon_rate > 0 ? job->horizon_rate : job->guess) *
+             (probe->alone != NULL ? 1 : n);
   if (all > 0)
     wanted = MIN(wanted, probe->alone != NULL ? all / n : all);
   probe->requests = wanted;

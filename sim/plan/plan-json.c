@@ -349,14 +349,18 @@ method_json(const oct_plan_race *race, const oct_plan_final *finals, guint n) {
                    !race->workload.generated, "runs", (json_int_t)race->probes);
 }
 
-/* With how long the first final lasts: up to which multiple of the mean rate. */
+/* With how long the first final lasts: up to which multiple of the mean rate. Where the nodes that
+ * are allowed do not suffice, all of them. */
 static json_t *
 demand_json(const oct_plan_race *race, const oct_plan_final *finals, guint n) {
   const oct_plan_demand *d = &race->demand;
   json_t *out = oct_plan_demand_json(d);
-  double serves = n > 0 ? finals[0].rate.mean * nodes_of(race, &finals[0]) : NAN;
-  if (n > 0 && finals[0].healthy > 0 && nodes_of(race, &finals[0]) > 0)
-    serves = finals[0].rate.mean + finals[0].healthy * (nodes_of(race, &finals[0]) - 1.0);
+  guint32 nodes = n > 0 ? nodes_of(race, &finals[0]) : 0;
+  if (nodes == 0)
+    nodes = race->options->nodes_max;
+  double serves = n > 0 ? finals[0].rate.mean * nodes : NAN;
+  if (n > 0 && finals[0].healthy > 0)
+    serves = finals[0].rate.mean + finals[0].healthy * (nodes - 1.0);
   json_object_set_new(out, "lasts_until_growth", oct_json_real(serves / (d->mean_rate * d->peak)));
   return out;
 }

@@ -280,6 +280,9 @@ by_final_score(const void *a, const void *b) {
   const oct_plan_final *x = a, *y = b;
   if (x->score != y->score)
     return x->score > y->score ? -1 : 1;
+  /* Of those that do not serve what is wanted the one that comes nearest. */
+  if (isinf(x->score) && x->rate.mean != y->rate.mean)
+    return x->rate.mean > y->rate.mean ? -1 : 1;
   return (x->layout > y->layout) - (x->layout < y->layout);
 }
 
@@ -451,11 +454,23 @@ stands_for_others(const oct_plan_layout *l) {
   return l->alone && l->run.n_replicas > 1;
 }
 
-/* The first finals again, coarse: what a change does to the coarse rate it does to the full one. */
+static oct_plan_job
+changed_job(const oct_plan_race *race, guint layout, const oct_plan_change *change) {
+  return (oct_plan_job){.layout = layout,
+                        .guess = changed_guess(race->coarse[layout], change),
+                        .widen = CHANGE_WIDEN,
+                        .horizon_rate = race->coarse[layout],
+                        .change = *change};
+}
+
+/* The first finals again, coarse: what a change does to the coarse rate it does to the full one.
+ * Without a change too, over the same horizon: the race's own search may be of another one, and of
+ * what another number of replicas was dealt. */
 static gboolean
 run_changes(oct_plan_race *race, const oct_plan_final *finals, guint n, oct_plan_whatifs *out,
             GError **error) {
-  oct_plan_job jobs[OCT_PLAN_CHANGES_MAX * OCT_PLAN_CHANGED + 1];
+  static const oct_plan_change none = {.name = "no change"};
+  oct_plan_job jobs[(OCT_PLAN_CHANGES_MAX + 1) * OCT_PLAN_CHANGED + 1];
   json_t *found[G_N_ELEMENTS(jobs)];
   guint n_jobs = 0;
   out->n_layouts = MIN(n, OCT_PLAN_CHANGED);
@@ -467,22 +482,24 @@ run_changes(oct_plan_race *race, const oct_plan_final *finals, guint n, oct_plan
                                     .guess = finals[0].rate.mean,
                                     .widen = CHANGE_WIDEN,
                                     .change = {.name = ""}};
+  const guint base = n_jobs;
+  for (guint f = 0; f < out->n_layouts; f++)
+    jobs[n_jobs++] = changed_job(race, finals[f].layout, &none);
   for (guint c = 0; c < out->n; c++)
     for (guint f = 0; f < out->n_layouts; f++)
-      jobs[n_jobs++] =
-          (oct_plan_job){.layout = finals[f].layout,
-                         .guess = changed_guess(race->coarse[finals[f].layout], &out->changes[c]),
-                         .widen = CHANGE_WIDEN,
-                         .change = out->changes[c]};
+      jobs[n_jobs++] = changed_job(race, finals[f].layout, &out->changes[c]);
   if (!oct_plan_run_jobs(race, "what if", jobs, n_jobs, found, error))
     return FALSE;
   if (together)
     out->together = json_object_get(found[0], "at");
   for (guint c = 0; c < out->n; c++)
     for (guint f = 0; f < out->n_layouts; f++) {
-      const json_t *search = found[together + c * out->n_layouts + f];
+      const json_t *search = found[base + (c + 1) * out->n_layouts + f];
       double rate = json_number_value(json_object_get(search, "rate"));
-      out->rates[c][f] = finals[f].rate.mean * rate / race->coarse[finals[f].layout];
+      double unchanged = json_number_value(json_object_get(found[base + f], "rate"));
+      if (!(unchanged > 0))
+        unchanged = race->coarse[finals[f].layout];
+      out->rates[c][f] = finals[f].rate.mean * rate / unchanged;
     }
   return TRUE;
 }

@@ -22,6 +22,9 @@ typedef struct oct_plan_job {
   /* No search: one coarse run at `guess` with all replicas behind the router. */
   gboolean together;
   double guess, least, widen; /* as in oct_plan_search_options */
+  /* The rate that the coarse horizon is made for; 0 = `guess`. Searches that are compared have one
+   * horizon: on a recorded trace another one is other traffic. */
+  double horizon_rate;
   oct_plan_change change;
 } oct_plan_job;
 

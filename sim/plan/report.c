@@ -254,7 +254,8 @@ print_whatifs(FILE *out, const json_t *plan) {
   if (error > 0 && json_is_false(json_object_get(w, "apart")))
     g_string_append(text, ", and prices that are wrong for one of them alone could turn it");
   g_string_append_printf(text,
-                         ". A coarse rate is told to %.2g %%: smaller differences say nothing.",
+                         ". Each is a ratio of two coarse rates, told to %.2g %% each: smaller "
+                         "differences say nothing.",
                          100 * oct_report_number(plan, "method.coarse_tolerance"));
   oct_report_print_wrapped(out, "range", text->str);
   if (error > 0)

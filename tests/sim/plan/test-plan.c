@@ -349,6 +349,64 @@ test_long_enough(void) {
   json_decref(plan);
 }
 
+/* ---------------------------------------------------------------- what-ifs */
+
+/* Two servers beside one, on a trace whose first 200 requests, which a coarse run of one server
+ * has, come evenly, and the others in eights: 10 a second in the mean. */
+static json_t *
+in_eights(double growth) {
+  bed b;
+  g_autoptr(GError) error = NULL;
+  g_autofree char *folder = g_dir_make_tmp("octet-plan-XXXXXX", &error);
+  g_autofree char *path = g_build_filename(folder, "trace.jsonl", NULL);
+  g_autoptr(GString) text = g_string_new("{\"octet_trace\":1,\"source\":\"eights\"}\n");
+  for (guint i = 0; i < 1200; i++)
+    g_string_append_printf(text, "{\"arrival_us\":%u,\"input_tokens\":1,\"output_tokens\":1}\n",
+                           (i < 200 ? i : i / 8 * 8) * 100000 + (i < 200 ? 0 : i % 8 * 10000));
+  g_assert_true(g_file_set_contents(path, text->str, -1, &error));
+  bed_init(&b);
+  b.base.rows.path = path;
+  b.plan.endless = FALSE;
+  b.plan.goal = OCT_PLAN_GOAL_GPUS;
+  b.plan.asked = (oct_plan_asked){.growth = growth};
+  json_t *plan = make(&b);
+  g_unlink(path);
+  g_rmdir(folder);
+  g_assert_cmpstr(best_of(plan), ==, "TP1 x2");
+  return plan;
+}
+
+/* The layout that is recommended was searched as another number of replicas; what-ifs are of its
+ * own. Answers of one token are of one token all the same when they are a fifth longer or shorter:
+ * the rate is the first's, to the 6 % of two coarse searches. */
+static void
+test_nothing_changed(void) {
+  json_t *plan = in_eights(4);
+  const json_t *changes = json_object_get(json_object_get(plan, "what_if"), "changes"), *change;
+  gsize i, outputs = 0;
+  json_array_foreach(changes, i, change) {
+    if (!g_str_has_prefix(json_string_value(json_object_get(change, "change")), "outputs"))
+      continue;
+    const double rate = json_number_value(json_object_get(change, "rate"));
+    g_assert_cmpfloat(rate, >, first_rate(plan) / 1.13);
+    g_assert_cmpfloat(rate, <, first_rate(plan) * 1.13);
+    outputs++;
+  }
+  g_assert_cmpuint(outputs, ==, 2);
+  json_decref(plan);
+}
+
+/* A coarse run serves it, the whole trace does not. */
+static void
+test_not_enough(void) {
+  json_t *plan = in_eights(8);
+  const double mean = at(plan, "demand", "mean_rate");
+  g_assert_cmpfloat(first_rate(plan), <, 8 * mean);
+  g_assert_cmpfloat_with_epsilon(at(plan, "demand", "lasts_until_growth"), first_rate(plan) / mean,
+                                 1e-9);
+  json_decref(plan);
+}
+
 /* A stream has more to give, up to 16 times what was asked for; and the plan says so. */
 static void
 test_extended(void) {
@@ -429,6 +487,8 @@ main(int argc, char **argv) {
   g_test_add_func("/plan/plan/a-trace-just-long-enough-gets-its-rate", test_long_enough);
   g_test_add_func("/plan/plan/a-stream-goes-on-until-it-can-be-judged", test_extended);
   g_test_add_func("/plan/plan/what-is-wanted-may-be-less-than-is-known", test_short_but_enough);
+  g_test_add_func("/plan/plan/a-change-of-nothing-changes-no-rate", test_nothing_changed);
+  g_test_add_func("/plan/plan/growth-ends-where-the-nodes-do", test_not_enough);
   g_test_add_func("/plan/plan/of-equals-the-front-keeps-the-recommended", test_front);
   g_test_add_func("/plan/plan/assumptions-are-told-once", test_assumptions);
   return g_test_run();
