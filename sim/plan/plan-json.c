@@ -64,6 +64,9 @@ place_of(const oct_plan_final *finals, guint n, guint layout) {
   return place;
 }
 
+/* Rates of one engine's replicas are one rate times a ratio: equal but for rounding. */
+#define SAME_RATE 1e-9
+
 /* Of layouts that were simulated: more rate per GPU, less TTFT, less TPOT; what nobody beats in
  * all. Of equals the best final stands for all, or else the first in the list. */
 static json_t *
@@ -80,8 +83,8 @@ front_json(const oct_plan_race *race, const oct_plan_final *finals, guint n) {
         continue;
       double rate = race->coarse[k] / layout_at(race, k)->gpus;
       double first = number(other, "ttft_p99_s"), gap = number(other, "tpot_p99_s");
-      gboolean no_worse = rate >= mine && !(first > ttft) && !(gap > tpot);
-      gboolean better = rate > mine || first < ttft || gap < tpot;
+      gboolean no_worse = rate >= mine * (1 - SAME_RATE) && !(first > ttft) && !(gap > tpot);
+      gboolean better = rate > mine * (1 + SAME_RATE) || first < ttft || gap < tpot;
       const guint place = place_of(finals, n, i), others = place_of(finals, n, k);
       beaten = no_worse && (better || others < place || (others == place && k < i));
     }
