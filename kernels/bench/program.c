@@ -1,6 +1,6 @@
-/* bench-cuda [--csv FILE] [--family
- * attention|delta|matmul|codes|small|hybrid|step|copies|collectives]
- * [--only TEXT]: the kernels' times on this machine's first GPU, and of sums over all of them. */
+/* bench-cuda [--csv FILE] [--only TEXT]
+ *     [--family attention|delta|matmul|codes|small|hybrid|step|copies|collectives]
+ * The kernels' times on this machine's first GPU, and of sums over all of them. */
 #include "kernels/bench/bench.h"
 
 #include <stdlib.h>

@@ -511,8 +511,7 @@ launch_codes(const oct_cuda_queue *queue, const matmul_args &a) {
   s.units = ceil_div(a.columns, sizes::INPUTS);
   s.token_groups = a.starts != NULL ? 1 : ceil_div(a.m, N);
   s.x_in_boxes = !a.gather && (N > 32 || sizes::HALVES);
-  /* What a kernel may have is the function's, and threads of several ranks set it: always the same.
-   */
+  /* As much as any call of this kernel needs. */
   int error = allow_large(queue, multiply_codes<F, N>, 1, sizes::RING_BYTES + 1024);
   if (error != OCT_CUDA_OK)
     return error;
