@@ -87,14 +87,15 @@ typedef struct oct_profile_efficiency {
 typedef struct oct_own_kda {
   double decode_fixed_s, decode_hbm;    /* state read and written once */
   double prefill_fixed_s, prefill_peak; /* chunked */
-  double
-      prefill_token_s; /* of a prompt's tokens one after another: its chunks wait for each other */
+  /* Of each token of one prompt, whose chunks wait for each other. */
+  double prefill_token_s;
 } oct_own_kda;
 typedef struct oct_own_mla {
   double decode_fixed_s, decode_fp8_hbm, decode_bf16_hbm; /* absorbed, on the latent */
   double decode_peak, decode_short_peak; /* by the kernel for many heads over short contexts */
 } oct_own_mla;
-/* What that kernel takes: more heads than so many, contexts of at most so many tokens. */
+/* What that kernel takes (kernels/cuda/latent.cu): more heads than so many, contexts of at most so
+ * many tokens. */
 #define OCT_OWN_MLA_FEW_HEADS     16
 #define OCT_OWN_MLA_SHORT_CONTEXT 2048
 typedef struct oct_own_experts {

@@ -43,10 +43,10 @@ typedef struct oct_cpu_model {
   oct_rope rope;                                /* dim 0: no rotary positions */
   float *rope_frequencies;
   oct_glu_params glu;
-  float latent_scale; /* of latent attention's scores */
-  guint64 bytes;      /* of memory of its own */
-  oct_cpu_weights how;
-  guint8 *pages; /* copied weights: one mapping of pages_bytes */
+  float latent_scale;  /* of latent attention's scores */
+  guint64 bytes;       /* of memory of its own */
+  oct_cpu_weights how; /* chosen: not AUTO */
+  guint8 *pages;       /* copied weights: one mapping of pages_bytes */
   gsize pages_bytes, pages_used;
   GPtrArray *owned;
   oct_budget *budget; /* of made-up weights */

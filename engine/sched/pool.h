@@ -72,8 +72,9 @@ void oct_pool_withdraw(oct_pool *pool, guint32 item);
 void oct_pool_withdraw_from(oct_pool *pool, guint64 step);
 guint32 oct_pool_find(const oct_pool *pool, oct_hash128 key);
 
-/* ---- copies elsewhere: which cached items have one, oldest first. It is forgotten when the item
- * leaves its place in the LRU. What these cost is paid once for each item, not once a call. */
+/* ---- copies elsewhere: which cached items have been copied, oldest first. It is forgotten when
+ * the item leaves its place in the LRU, and not when the copy goes. What these cost is paid once
+ * for each item, not once a call. */
 guint32 oct_pool_copied(const oct_pool *pool); /* how many */
 /* The least recently used cached item of which no copy is known; OCT_POOL_NONE. */
 guint32 oct_pool_oldest_uncopied(oct_pool *pool);

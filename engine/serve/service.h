@@ -74,7 +74,7 @@ typedef struct oct_generation_params {
   gboolean include_stop;      /* the stop string, or the stop token's text, is part of the text */
   gboolean no_text;           /* ids only; always so without a tokenizer, which then has no stops */
   gboolean keep_special;      /* control tokens are part of the text: skip_special_tokens FALSE */
-  const char *const *markers; /* static: those that are even where others are not */
+  const char *const *markers; /* static: of control tokens, text in any case */
   guint n_markers;
   oct_constraint constraint;
   const char *constraint_text;

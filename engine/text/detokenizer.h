@@ -21,7 +21,7 @@ void oct_detokenizer_free(oct_detokenizer *detokenizer); /* accepts NULL */
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(oct_detokenizer, oct_detokenizer_free)
 
 /* Of control tokens that are skipped those whose text is one of `texts` give it all the same: what
- * a parser looks for. Borrowed, and outlives the detokenizer. */
+ * a parser looks for. Borrowed, and outlives the detokenizer; NULL with n 0. */
 void oct_detokenizer_keep(oct_detokenizer *detokenizer, const char *const *texts, guint n);
 
 /* Says what stands before the first token. A prompt may end within a character; when the first

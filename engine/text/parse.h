@@ -69,7 +69,7 @@ void oct_parser_push(oct_parser *parser, const char *text, gsize size);
 void oct_parser_finish(oct_parser *parser);
 
 /* The family's markers, static: what the detokenizer keeps of control tokens
- * (oct_detokenizer_keep()). */
+ * (oct_detokenizer_keep()). NULL and n 0 for a family without. */
 const char *const *oct_parse_markers(oct_parse_family family, guint *n);
 
 /* Calls that were reported. */

@@ -101,8 +101,7 @@ oct_compare_inflation(gsize n, double in_system, guint n_blocks) {
   return whole * (n_blocks - 1) / (block - whole);
 }
 
-/* ---------------------------------------------------------------- statistics of and without a
- * block */
+/* ---------------------------------------------------------------- blocks' statistics */
 
 typedef struct ranked {
   double value;

@@ -315,7 +315,8 @@ double oct_cost_floor_flops_s(const oct_cost *cost, const oct_step_shape *shape,
 double oct_cost_distinct_experts(const oct_cost *cost, guint64 tokens, gboolean heaviest_rank);
 
 /* Single operators, for tests against measured tables and for explanations; nanoseconds, not
- * rounded. `n` is the number of GPUs; `graph` replays from a graph. */
+ * rounded. `n` is the number of GPUs; `graph` replays from a graph. INFINITY: the profile cannot
+ * price a group of so many. */
 double oct_cost_gemm_ns(const oct_profile *profile, oct_math math, guint64 m, guint64 n, guint64 k);
 double oct_cost_collective_ns(const oct_profile *profile, oct_collective op, guint32 n,
                               double bytes, gboolean graph);

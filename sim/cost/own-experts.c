@@ -12,6 +12,7 @@
 #include "engine/base/assert.h"
 #include "sim/cost/internal.h"
 
+/* Of the kernel's forms for weights of four bits (kernels/cuda/matmul-codes.cu). */
 static const guint32 widths[] = {4, 8, 16, 32, 48, 64, 96, 128, 160};
 #define WIDTHS G_N_ELEMENTS(widths)
 

@@ -7,8 +7,8 @@
 #include "sim/replay/measured-json.h"
 #include "sim/replay/report.h"
 
-/* Of the requests that a horizon has on average, so many rows are allowed: sessions that start in
- * it, and load until what arrived in it has ended. */
+/* Load behind the horizon lasts at most such a share of it; rows are allowed for what both have on
+ * average, and some more for what is drawn. */
 #define AFTER_MAX 0.25
 #define ROWS_MORE 200
 /* A value is a sure miss when it is above the limit by more than the histogram can hide. */

@@ -14,9 +14,9 @@
 typedef struct search {
   const oct_plan_search_options *options;
   double rate, stretch; /* of the probe that runs */
-  double
-      least_stretch; /* shorter ones were too short: for a rate beside that one they are so too */
-  double low, high;  /* served, not served; 0 = not known */
+  /* Shorter ones were too short: for a rate beside that one they are so too. */
+  double least_stretch;
+  double low, high; /* served, not served; 0 = not known */
   guint n_probes;
   json_t *at;       /* the probe at `low`, NULL = none */
   json_t *over;     /* at `high` */

@@ -34,8 +34,7 @@ typedef struct oct_plan_search_options {
 /* {"rate": highest served, 0 = none, "too_high": lowest not served, null = none found, "probes": n,
  * "at": the probe at rate, null = none, "unjudged": the probe at too_high where that was too
  * short, or, where nothing was served, the first that could not be judged: `rate` is then only one
- * that is served; null = it is the highest}; owned. NULL with
- * *error. */
+ * that is served, or none; null = it is the highest}; owned. NULL with *error. */
 json_t *oct_plan_search(const oct_plan_search_options *options,
                         GError **error) G_GNUC_WARN_UNUSED_RESULT;
 

@@ -130,7 +130,7 @@ leaves_out_failed_steps(void) {
   g_assert_cmpint(integer(lines->pdata[2], "step"), ==, 2);
 }
 
-/* Experts used and missed by the layers before `end` and from there on, of each step. */
+/* Experts used and missed by the layers before `end_of_first` and from there on, of each step. */
 static guint32 used[2][2], missed[2][2], end_of_first;
 
 static void

@@ -117,7 +117,7 @@ test_blocks(void) {
   g_assert_cmpfloat(before, >, 3);
 }
 
-/* The variance of a mean of REQUESTS correlated values, from blocks and inflated, is the true one.
+/* The variance of a mean of N correlated values, from blocks and inflated, is the true one.
  */
 static void
 test_inflation(void) {
@@ -347,8 +347,7 @@ main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/compare/significance/students-t-is-that-of-the-tables", test_student);
   g_test_add_func("/compare/significance/holm-adjusts-as-published", test_holm);
-  g_test_add_func("/compare/significance/false-alarms-come-about-as-often-as-stated",
-                  test_false_alarms);
+  g_test_add_func("/compare/significance/false-alarms-are-no-more-than-stated", test_false_alarms);
   g_test_add_func("/compare/significance/blocks-are-long-against-what-is-in-the-system",
                   test_blocks);
   g_test_add_func("/compare/significance/inflated-variance-of-blocks-is-that-of-means",
