@@ -366,7 +366,8 @@ typedef struct oct_step_result {
   guint32 n_floats, floats;
   guint32 reserved;
   oct_time start_ns; /* when the step began on its first stage */
-  oct_time end_ns;   /* when its tokens were known; = the event's time unless host is late */
+  oct_time end_ns;   /* when its tokens were known; = the event's time unless host is late. Not
+                      * before start_ns, but it may equal it: a step may take no time */
   gint64 part_ns[OCT_PART_COUNT];
 } oct_step_result;
 
