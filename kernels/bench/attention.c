@@ -216,13 +216,13 @@ bench_latent_shapes(bench *b) {
   static const struct {
     uint32_t heads, n, n_tokens, context;
     bool old;
-  } shapes[] = {{12, 64, 1, 8192, true},   {16, 64, 1, 8192, true},  {96, 64, 1, 8192, true},
-                {128, 64, 1, 8192, false}, {64, 64, 1, 8192, false}, {32, 64, 1, 8192, false},
-                {12, 1, 1, 8192, true},    {12, 16, 1, 8192, true},  {12, 1, 1, 131072, false},
-                {96, 1, 1, 8192, false},   {96, 16, 1, 8192, false}, {12, 256, 1, 1024, true},
-                {12, 1, 1, 1024, false},   {12, 64, 1, 1024, false}, {96, 64, 1, 1024, false},
-                {96, 256, 1, 256, false},  {12, 64, 4, 8192, false}, {96, 64, 4, 8192, false},
-                {96, 1, 2048, 4096, false}};
+  } shapes[] = {{12, 64, 1, 8192, true},   {16, 64, 1, 8192, true},   {96, 64, 1, 8192, true},
+                {128, 64, 1, 8192, false}, {64, 64, 1, 8192, false},  {32, 64, 1, 8192, false},
+                {12, 1, 1, 8192, true},    {12, 16, 1, 8192, true},   {12, 1, 1, 131072, false},
+                {96, 1, 1, 8192, false},   {96, 16, 1, 8192, false},  {12, 256, 1, 1024, true},
+                {12, 1, 1, 1024, false},   {12, 64, 1, 1024, false},  {32, 64, 1, 1024, false},
+                {96, 64, 1, 1024, false},  {96, 256, 1, 256, false},  {12, 64, 4, 8192, false},
+                {96, 64, 4, 8192, false},  {96, 1, 2048, 4096, false}};
   for (unsigned i = 0; i < 2 * sizeof shapes / sizeof *shapes; i++) {
     oct_cuda_type cache = i % 2 == 0 ? OCT_CUDA_BF16 : OCT_CUDA_FP8;
     latent_shape s = {shapes[i / 2].heads,   shapes[i / 2].n, shapes[i / 2].n_tokens,

@@ -109,6 +109,35 @@ latent_decode(void) {
   }
 }
 
+/* On the GPU whose kernels were timed the price is what they took: 64 sequences of 8192. */
+static void
+latent_points(void) {
+  static const struct {
+    guint32 heads;
+    oct_dtype kv;
+    double us;
+  } points[] = {{12, OCT_DTYPE_FP8, 91.2},
+                {12, OCT_DTYPE_BF16, 152.9},
+                {96, OCT_DTYPE_FP8, 243.4},
+                {96, OCT_DTYPE_BF16, 274.5}};
+  for (gsize i = 0; i < G_N_ELEMENTS(points); i++) {
+    const guint32 data = points[i].heads / 12;
+    g_auto(rig) r = {0};
+    oct_step_shape shape;
+    rig_load(&r, "kimi-k3", "h200-hgx8");
+    r.parallel.tensor = 8 / data;
+    r.parallel.data = data;
+    r.parallel.expert_parallel = data > 1;
+    r.options.kv_dtype = points[i].kv;
+    r.options.moe_kernel = OCT_MOE_KERNEL_OWN;
+    rig_make(&r);
+    shape_decode(&shape, BATCH, CONTEXT, 0);
+    shape.n_domains = data;
+    const oct_cost_operator o = operator_of(&r, &shape, "mla.decode");
+    g_assert_cmpfloat_with_epsilon(o.seconds * 1e6, points[i].us, 0.12 * points[i].us);
+  }
+}
+
 /* The chance that more than n tokens chose an expert whose mean is `mean`. */
 static double
 more_than(guint n, double mean) {
@@ -232,6 +261,7 @@ main(int argc, char **argv) {
   g_test_add_func("/sim/cost/own/delta-decode-reads-and-writes-its-state-once", delta_decode);
   g_test_add_func("/sim/cost/own/delta-prompts-are-arithmetic-or-wait", delta_prompt);
   g_test_add_func("/sim/cost/own/latent-decode-is-the-larger-of-two-floors", latent_decode);
+  g_test_add_func("/sim/cost/own/latent-decodes-take-what-they-took", latent_points);
   g_test_add_func("/sim/cost/own/experts-are-read-once-and-turned-for-each-pass", experts);
   g_test_add_func("/sim/cost/own/rows-round-experts-and-residuals-have-their-bytes", rows);
   g_test_add_func("/sim/cost/own/fractions-are-carried-from-gpu-to-gpu", carried);
