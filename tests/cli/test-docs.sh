@@ -92,7 +92,8 @@ ln -s "$OCT_SRCDIR/sim" sim
 # The manual's own lines make the trace of two classes.
 octet() { "$octet" "$@"; }
 eval "$(grep -E '^octet trace gen .*\.trace$|^[{] cat ' "$OCT_SRCDIR/doc/scenarios.md")"
-is "$(grep -c '"class":"' two.trace)" "$(($(wc -l <two.trace) - 1))" "a trace of two classes is made as the manual says"
+is "$(grep -c '"class":"' two.trace)" "$(($(wc -l <two.trace) - 1))" \
+  "a trace of two classes is made as the manual says"
 {
   echo TIMESTAMP,ContextTokens,GeneratedTokens
   awk 'BEGIN { for (i = 0; i < 300; i++)
