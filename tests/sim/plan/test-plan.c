@@ -280,25 +280,32 @@ sixty_four(bed *b) {
   b->plan.gpus_max = 1;
 }
 
-/* The plan of a recorded trace of so many requests, evenly spaced. */
+/* The plan of a recorded trace of these rows. */
 static json_t *
-recorded(guint n) {
-  bed b;
+make_recorded(bed *b, const char *rows) {
   g_autoptr(GError) error = NULL;
   g_autofree char *folder = g_dir_make_tmp("octet-plan-XXXXXX", &error);
   g_autofree char *path = g_build_filename(folder, "trace.jsonl", NULL);
-  g_autoptr(GString) text = g_string_new("{\"octet_trace\":1,\"source\":\"even\"}\n");
-  for (guint i = 0; i < n; i++)
-    g_string_append_printf(text, "{\"arrival_us\":%u,\"input_tokens\":1,\"output_tokens\":100}\n",
-                           i * 100000);
-  g_assert_true(g_file_set_contents(path, text->str, -1, &error));
-  sixty_four(&b);
-  b.base.rows.path = path;
-  b.plan.endless = FALSE;
-  json_t *plan = make(&b);
+  g_autofree char *text = g_strconcat("{\"octet_trace\":1,\"source\":\"rows\"}\n", rows, NULL);
+  g_assert_true(g_file_set_contents(path, text, -1, &error));
+  b->base.rows.path = path;
+  b->plan.endless = FALSE;
+  json_t *plan = make(b);
   g_unlink(path);
   g_rmdir(folder);
   return plan;
+}
+
+/* So many requests, evenly spaced. */
+static json_t *
+recorded(guint n) {
+  bed b;
+  g_autoptr(GString) rows = g_string_new(NULL);
+  for (guint i = 0; i < n; i++)
+    g_string_append_printf(rows, "{\"arrival_us\":%u,\"input_tokens\":1,\"output_tokens\":100}\n",
+                           i * 100000);
+  sixty_four(&b);
+  return make_recorded(&b, rows->str);
 }
 
 static const char *
@@ -356,22 +363,14 @@ test_long_enough(void) {
 static json_t *
 in_eights(double growth) {
   bed b;
-  g_autoptr(GError) error = NULL;
-  g_autofree char *folder = g_dir_make_tmp("octet-plan-XXXXXX", &error);
-  g_autofree char *path = g_build_filename(folder, "trace.jsonl", NULL);
-  g_autoptr(GString) text = g_string_new("{\"octet_trace\":1,\"source\":\"eights\"}\n");
+  g_autoptr(GString) rows = g_string_new(NULL);
   for (guint i = 0; i < 1200; i++)
-    g_string_append_printf(text, "{\"arrival_us\":%u,\"input_tokens\":1,\"output_tokens\":1}\n",
+    g_string_append_printf(rows, "{\"arrival_us\":%u,\"input_tokens\":1,\"output_tokens\":1}\n",
                            (i < 200 ? i : i / 8 * 8) * 100000 + (i < 200 ? 0 : i % 8 * 10000));
-  g_assert_true(g_file_set_contents(path, text->str, -1, &error));
   bed_init(&b);
-  b.base.rows.path = path;
-  b.plan.endless = FALSE;
   b.plan.goal = OCT_PLAN_GOAL_GPUS;
   b.plan.asked = (oct_plan_asked){.growth = growth};
-  json_t *plan = make(&b);
-  g_unlink(path);
-  g_rmdir(folder);
+  json_t *plan = make_recorded(&b, rows->str);
   g_assert_cmpstr(best_of(plan), ==, "TP1 x2");
   return plan;
 }
