@@ -208,7 +208,7 @@ measure_product(bench *b, oct_cuda_type type, unsigned side, const char *name) {
 }
 
 void
-bench_ceilings(bench *b) {
+bench_limits(bench *b) {
   ceiling c = {.bytes = (size_t)4 << 30, .out = bench_room(16)};
   c.from = bench_bytes(b, c.bytes, 0, 255);
   bench_item item = {.name = "ceiling: read",
@@ -221,6 +221,11 @@ bench_ceilings(bench *b) {
   b->read_rate = item.bytes / seconds;
   bench_free_all();
   b->bf16_rate = measure_product(b, OCT_CUDA_BF16, 8192, "bf16");
+}
+
+void
+bench_ceilings(bench *b) {
+  bench_limits(b);
   b->fp8_rate = measure_product(b, OCT_CUDA_FP8, 8192, "fp8");
   b->f32_rate = measure_product(b, OCT_CUDA_F32, 4096, "float32");
 }

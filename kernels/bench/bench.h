@@ -46,9 +46,12 @@ typedef struct bench_item {
 /* Named in messages: "bench-cuda" unless set. */
 extern const char *bench_program;
 
-/* The current device: its queue and cuBLASLt (b->blas NULL: cannot be used); and its limits. */
+/* The current device: its queue and cuBLASLt (b->blas NULL: cannot be used). */
 void bench_open(bench *b);
 void bench_close(bench *b);
+/* Its limits: reading 4 GiB of random bytes, bf16 products of random matrices of side 8192 (0: they
+ * cannot be made); then those in fp8 and float32 too. No memory stays taken. */
+void bench_limits(bench *b);
 void bench_ceilings(bench *b);
 
 /* Sets of so many bytes that they pass the L2 cache four times over, at least 1. */

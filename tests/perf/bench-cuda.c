@@ -1,7 +1,8 @@
 /* Whole decode steps of the cuda backend: time per step at several batch sizes and one context,
  * with the next step submitted before the last is read, against the floor of reading weights (of
  * experts those that the step used) and cache once; how long the device is idle between two steps,
- * by its own clock; and prompts of 8192 tokens.
+ * by its own clock; and prompts of 8192 tokens. All against what this card does: reading and
+ * products are timed first, before the model takes memory.
  *
  *   bench-cuda [--backend TEXT] [--tensor N] [--context N] [--slots N] [--batch N]
  *              [--bandwidth TB/S] [--rate TFLOP/S] [--eager] [--pipeline N] [--host-pages N]
@@ -9,10 +10,13 @@
  *
  * MODEL is what oct_model_spec_load() takes (default llama-3.1-8b; llama-3.1-70b+fp8); weights are
  * made up. The floor of a step is the sum over weight matrices and attention of max(bytes /
- * bandwidth, flops / rate); both ceilings are the caller's, measured on the same card. With
- * --host-pages so many pages go to the host tier and back: alone, and while decodes run. CSV on
- * stdout. With --layers the halves of layers are timed too, by kind, on the device itself: between
- * stamps that take some 2 us each; of steps of prompts as well, from 64 tokens to a whole chunk. */
+ * bandwidth, flops / rate), of the contexts that the timed steps read. Both limits are measured on
+ * the first GPU (kernels/bench/bench.h), or given; the first line says which. With --host-pages so
+ * many pages go to the host tier and back: alone, and while decodes run. CSV on stdout. With
+ * --layers the halves of layers are timed too, by kind, on the device itself: between stamps that
+ * take some 2 us each; what a step has over its floor in them, and in what is no layer (embedding,
+ * head, sampling); of steps of prompts as well, from 64 tokens to a whole chunk. Operators one by
+ * one: kernels/bench/bench-cuda --family step. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +25,7 @@
 #include "backends/registry.h"
 #include "engine/base/assert.h"
 #include "engine/base/rng.h"
+#include "kernels/bench/bench.h"
 
 #define BLOCK   16
 #define SLOTS   256
@@ -34,10 +39,10 @@
 static char *backend = "cuda";
 static gint tensor = 1, pipeline = 1, decode_context = 1, context = 1024, n_slots = SLOTS, only,
             host_pages, chunk = CHUNK;
-static double bandwidth = 4.5, rate = 790;
+static double bandwidth, rate; /* TB/s, TFLOP/s; 0 = to be measured */
 static gboolean eager, by_layers;
 
-typedef struct bench {
+typedef struct trial {
   oct_world *world;
   oct_instance_config config;
   guint32 instance, slot_pages, page_tokens;
@@ -47,12 +52,47 @@ typedef struct bench {
   guint16 devices[8];
   oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
   oct_cuda_stamps stamps;
-} bench;
+} trial;
+
+/* ---------------------------------------------------------------- limits */
+
+/* FALSE: they cannot be measured, which was said. Another process may have the world's devices, so
+ * all that is taken here is given back. */
+static gboolean
+measure_limits(void) {
+  bench b = {.quiet = true};
+  gboolean reads = bandwidth <= 0, products = rate <= 0;
+  gint64 began = g_get_monotonic_time();
+  int n = 0;
+  if (reads || products) {
+    if (cudaGetDeviceCount(&n) != cudaSuccess || n == 0) {
+      fprintf(stderr, "bench-cuda: no GPU whose limits could be measured: give both\n");
+      return FALSE;
+    }
+    bench_open(&b);
+    if (b.blas != NULL)
+      bench_limits(&b);
+    bench_close(&b);
+    bandwidth = reads ? b.read_rate * 1e-12 : bandwidth;
+    rate = products ? b.bf16_rate * 1e-12 : rate;
+  }
+  if (bandwidth <= 0 || rate <= 0) {
+    fprintf(stderr, "bench-cuda: no cuBLASLt for products: give the limits\n");
+    return FALSE;
+  }
+  printf("limits,read %.3f TB/s %s,bf16 products %.1f TFLOP/s %s,%.2f s\n", bandwidth,
+         reads ? "measured (4 GiB of random bytes; first GPU)" : "given", rate,
+         products ? "measured (random; side 8192; first GPU)" : "given",
+         (double)(g_get_monotonic_time() - began) * 1e-6);
+  return TRUE;
+}
+
+/* ---------------------------------------------------------------- steps */
 
 static void
-wait_for(bench *b, oct_event_kind kind, oct_event *event) {
+wait_for(trial *t, oct_event_kind kind, oct_event *event) {
   do {
-    gboolean there = oct_world_next(b->world, OCT_TIME_NEVER, event);
+    gboolean there = oct_world_next(t->world, OCT_TIME_NEVER, event);
     oct_assert(there);
     if (event->kind == OCT_EVENT_OPEN_FAILED || event->kind == OCT_EVENT_FAULT) {
       fprintf(stderr, "bench-cuda: %s\n", event->fault->message);
@@ -62,9 +102,9 @@ wait_for(bench *b, oct_event_kind kind, oct_event *event) {
 }
 
 static void
-submit(bench *b) {
+submit(trial *t) {
   g_autoptr(GError) error = NULL;
-  if (oct_world_submit(b->world, b->instance, oct_step_end(b->builder), &error) != OCT_SUBMIT_OK) {
+  if (oct_world_submit(t->world, t->instance, oct_step_end(t->builder), &error) != OCT_SUBMIT_OK) {
     fprintf(stderr, "bench-cuda: %s\n", error != NULL ? error->message : "full");
     exit(1);
   }
@@ -73,24 +113,24 @@ submit(bench *b) {
 /* ---------------------------------------------------------------- prompts */
 
 static void
-add_prompt(bench *b, guint32 slot, guint32 first, guint32 n, guint32 end) {
+add_prompt(trial *t, guint32 slot, guint32 first, guint32 n, guint32 end) {
   if (first == 0) {
-    oct_slot_open *o = oct_step_add_open(b->builder);
+    oct_slot_open *o = oct_step_add_open(t->builder);
     o->slot = slot;
     o->prompt_tokens = end;
     o->temperature = 0;
-    for (guint g = 0; g < b->config.memory.n_groups; g++) {
-      guint32 n_pages = b->groups[g].state_bytes > 0 ? 1 : b->slot_pages;
+    for (guint g = 0; g < t->config.memory.n_groups; g++) {
+      guint32 n_pages = t->groups[g].state_bytes > 0 ? 1 : t->slot_pages;
       for (guint32 i = 0; i < n_pages; i++)
-        *oct_step_add_change(b->builder) = (oct_page_change){
+        *oct_step_add_change(t->builder) = (oct_page_change){
             .slot = slot, .group = (guint16)g, .index = i, .page = slot * n_pages + i};
     }
   }
   guint32 *ids;
-  guint32 at = oct_step_add_tokens(b->builder, NULL, n, &ids);
+  guint32 at = oct_step_add_tokens(t->builder, NULL, n, &ids);
   for (guint32 i = 0; i < n; i++)
-    ids[i] = (guint32)(oct_mix64((guint64)slot << 32 | (first + i)) % b->config.spec->vocab);
-  oct_slice *s = oct_step_add_slice(b->builder);
+    ids[i] = (guint32)(oct_mix64((guint64)slot << 32 | (first + i)) % t->config.spec->vocab);
+  oct_slice *s = oct_step_add_slice(t->builder);
   s->slot = slot;
   s->source = OCT_SOURCE_IDS;
   s->sample = first + n == end ? OCT_SAMPLE_LAST : OCT_SAMPLE_NONE;
@@ -98,24 +138,24 @@ add_prompt(bench *b, guint32 slot, guint32 first, guint32 n, guint32 end) {
   s->n_tokens = n;
   s->tokens = at;
   s->position = first;
-  if (oct_model_has_state(b->config.spec))
+  if (oct_model_has_state(t->config.spec))
     s->state_position = first;
 }
 
 /* Every slot's prompt of `context` tokens; time of the steps, of `chunk` tokens each. */
 static void
-fill(bench *b) {
+fill(trial *t) {
   guint32 each = MAX(1, (guint32)(chunk / context)), n = (guint32)MIN(context, chunk);
   oct_time began = 0, last = 0;
   guint64 tokens = 0;
   for (guint32 slot = 0; slot < (guint32)n_slots; slot += each)
     for (guint32 first = 0; first < (guint32)context; first += n) {
       oct_event event;
-      oct_step_begin(b->builder, ++b->number, 1);
+      oct_step_begin(t->builder, ++t->number, 1);
       for (guint32 i = slot; i < MIN(slot + each, (guint32)n_slots); i++)
-        add_prompt(b, i, first, MIN(n, (guint32)context - first), (guint32)context);
-      submit(b);
-      wait_for(b, OCT_EVENT_STEP_DONE, &event);
+        add_prompt(t, i, first, MIN(n, (guint32)context - first), (guint32)context);
+      submit(t);
+      wait_for(t, OCT_EVENT_STEP_DONE, &event);
       if (began == 0)
         began = event.time_ns; /* the first one warms up */
       else
@@ -123,15 +163,15 @@ fill(bench *b) {
       last = event.time_ns;
     }
   for (guint32 i = 0; i < (guint32)n_slots; i++)
-    b->position[i] = (guint32)context;
+    t->position[i] = (guint32)context;
   double seconds = (double)(last - began) * 1e-9;
   if (tokens == 0)
     return;
   /* The head has a row per prompt, not per token. */
   oct_weights w;
-  oct_model_weights(b->config.spec, &w);
+  oct_model_weights(t->config.spec, &w);
   guint64 head = w.head.parameters > 0 ? w.head.parameters : w.embedding.parameters;
-  double each_flops = 2.0 * (double)(oct_model_active_parameters(b->config.spec) - head);
+  double each_flops = 2.0 * (double)(oct_model_active_parameters(t->config.spec) - head);
   double flops = each_flops * (double)tokens;
   printf(
       "prefill,%u tokens a step in prompts of %d,%.0f tokens/s,%.1f TFLOP/s in weights,%.1f %% of "
@@ -144,43 +184,43 @@ fill(bench *b) {
 
 /* The first group that has pages; those with states take none as a sequence grows. */
 static guint16
-paged_group(const bench *b) {
+paged_group(const trial *t) {
   guint16 g = 0;
-  while (g + 1u < b->config.memory.n_groups && b->groups[g].state_bytes > 0)
+  while (g + 1u < t->config.memory.n_groups && t->groups[g].state_bytes > 0)
     g++;
   return g;
 }
 
 static void
-submit_decodes(bench *b, guint32 batch) {
-  guint16 group = paged_group(b);
-  oct_step_begin(b->builder, ++b->number, 1);
+submit_decodes(trial *t, guint32 batch) {
+  guint16 group = paged_group(t);
+  oct_step_begin(t->builder, ++t->number, 1);
   for (guint32 i = 0; i < batch; i++) {
-    guint32 page = b->position[i] / b->page_tokens;
+    guint32 page = t->position[i] / t->page_tokens;
     /* As a sequence takes a page when it needs one, and sequences begin apart from each other. */
-    if ((b->position[i] + i) % b->page_tokens == 0 && b->groups[group].state_bytes == 0)
-      *oct_step_add_change(b->builder) = (oct_page_change){
-          .slot = i, .group = group, .index = page, .page = i * b->slot_pages + page};
-    oct_slice *s = oct_step_add_slice(b->builder);
+    if ((t->position[i] + i) % t->page_tokens == 0 && t->groups[group].state_bytes == 0)
+      *oct_step_add_change(t->builder) = (oct_page_change){
+          .slot = i, .group = group, .index = page, .page = i * t->slot_pages + page};
+    oct_slice *s = oct_step_add_slice(t->builder);
     s->slot = i;
     s->source = OCT_SOURCE_DEVICE;
     s->sample = OCT_SAMPLE_LAST;
     s->n_tokens = 1;
-    s->position = b->position[i];
-    if (oct_model_has_state(b->config.spec))
-      s->state_position = b->position[i];
-    b->position[i]++;
+    s->position = t->position[i];
+    if (oct_model_has_state(t->config.spec))
+      s->state_position = t->position[i];
+    t->position[i]++;
   }
-  submit(b);
+  submit(t);
 }
 
 /* Experts: those that a step used, each of them read once, and the flops of all its pairs. */
 static double
-experts_floor_us(const bench *b, const oct_step_result *result) {
+experts_floor_us(const trial *t, const oct_step_result *result) {
   double bytes = 0, flops = 0;
   const oct_expert_use *uses = oct_result_experts(result);
   for (guint32 i = 0; i < result->n_experts; i++) {
-    oct_weight_sum one = oct_model_expert(b->config.spec, uses[i].layer);
+    oct_weight_sum one = oct_model_expert(t->config.spec, uses[i].layer);
     bytes += uses[i].tokens > 0 ? (double)one.bytes / tensor : 0;
     flops += 2 * (double)one.parameters / tensor * uses[i].tokens;
   }
@@ -195,31 +235,54 @@ weights_us(oct_weight_sum sum, guint32 batch) {
          tensor;
 }
 
-/* Reading a batch's cache of a layer of group g once, or reading and writing its state. Latents are
- * whole on every rank, or shared out among those of a context group. */
+/* Tokens that the timed steps of a batch read of a sequence, in the mean: the first of them has
+ * WARM_UP before it. */
 static double
-cache_us(const bench *b, guint g, guint32 batch) {
-  double bytes =
-      (double)b->groups[g].token_bytes * context + 2.0 * (double)b->groups[g].state_bytes;
-  oct_attention_kind kind = b->config.spec->attention[b->groups[g].attention].kind;
+mean_context(const trial *t, guint32 batch) {
+  guint64 sum = 0;
+  for (guint32 i = 0; i < batch; i++)
+    sum += t->position[i];
+  return (double)sum / batch + WARM_UP + (STEPS + 1) / 2.0;
+}
+
+/* Reading a batch's cache of a layer of group g once, of so many tokens each, or reading and
+ * writing its state. Latents are whole on every rank, or shared out among those of a context group.
+ */
+static double
+cache_us(const trial *t, guint g, guint32 batch, double tokens) {
+  double seen = t->groups[g].window > 0 ? MIN(tokens, t->groups[g].window) : tokens;
+  double bytes = (double)t->groups[g].token_bytes * seen + 2.0 * (double)t->groups[g].state_bytes;
+  oct_attention_kind kind = t->config.spec->attention[t->groups[g].attention].kind;
   gint parts = kind == OCT_ATTENTION_MLA ? decode_context : tensor;
-  return bytes / b->groups[g].n_layers / parts * batch / (bandwidth * 1e6);
+  return bytes / t->groups[g].n_layers / parts * batch / (bandwidth * 1e6);
 }
 
 /* Σ over products and attention of the larger of bytes / bandwidth and flops / rate, in us. */
 static double
-floor_us(const bench *b, guint32 batch) {
+floor_us(const trial *t, guint32 batch, double tokens) {
   oct_weights w;
-  oct_model_weights(b->config.spec, &w);
+  oct_model_weights(t->config.spec, &w);
   const oct_weight_sum sums[] = {w.attention,      w.dense_ffn,
                                  w.shared_experts, w.router,
                                  w.latent,         w.head.parameters > 0 ? w.head : w.embedding};
   double us = 0;
   for (gsize i = 0; i < G_N_ELEMENTS(sums); i++)
     us += weights_us(sums[i], batch);
-  for (guint g = 0; g < b->config.memory.n_groups; g++)
-    us += cache_us(b, g, batch) * b->groups[g].n_layers;
+  for (guint g = 0; g < t->config.memory.n_groups; g++)
+    us += cache_us(t, g, batch, tokens) * t->groups[g].n_layers;
   return us;
+}
+
+/* Experts that a step used, in the mean of its layers that have some. */
+static double
+used_experts(const trial *t, const oct_step_result *result) {
+  const oct_expert_use *uses = oct_result_experts(result);
+  guint32 layers = 0, used = 0;
+  for (guint32 l = 0; l < t->config.spec->n_layers; l++)
+    layers += t->config.spec->ffn[t->config.spec->layers[l].ffn].kind != OCT_FFN_DENSE;
+  for (guint32 i = 0; i < result->n_experts; i++)
+    used += uses[i].tokens > 0;
+  return (double)used / MAX(layers, 1);
 }
 
 static int
@@ -229,45 +292,57 @@ compare_times(const void *a, const void *b) {
 }
 
 static void
-decode(bench *b, guint32 batch) {
+decode(trial *t, guint32 batch) {
   oct_event event;
   oct_time times[STEPS], idle[STEPS], last = 0;
-  double experts_us = 0;
-  guint64 first = b->number + 1;
-  for (guint32 i = 0; i < b->config.depth - 1; i++)
-    submit_decodes(b, batch);
+  double experts_us = 0, experts = 0, tokens = mean_context(t, batch);
+  guint64 first = t->number + 1;
+  for (guint32 i = 0; i < t->config.depth - 1; i++)
+    submit_decodes(t, batch);
   for (guint32 i = 0; i < WARM_UP + STEPS; i++) {
-    submit_decodes(b, batch);
-    wait_for(b, OCT_EVENT_STEP_DONE, &event);
+    submit_decodes(t, batch);
+    wait_for(t, OCT_EVENT_STEP_DONE, &event);
     oct_assert(event.number == first + i);
-    if (i >= WARM_UP)
+    if (i >= WARM_UP) {
       times[i - WARM_UP] = event.result->end_ns - last;
-    if (i >= WARM_UP)
       idle[i - WARM_UP] = event.result->start_ns - last;
-    if (i >= WARM_UP)
-      experts_us += experts_floor_us(b, event.result) / STEPS;
+      experts_us += experts_floor_us(t, event.result) / STEPS;
+      experts += used_experts(t, event.result) / STEPS;
+    }
     last = event.result->end_ns;
   }
-  for (guint32 i = 0; i < b->config.depth - 1; i++)
-    wait_for(b, OCT_EVENT_STEP_DONE, &event);
+  for (guint32 i = 0; i < t->config.depth - 1; i++)
+    wait_for(t, OCT_EVENT_STEP_DONE, &event);
   qsort(times, STEPS, sizeof *times, compare_times);
   qsort(idle, STEPS, sizeof *idle, compare_times);
-  double us = (double)times[STEPS / 2] * 1e-3, least = floor_us(b, batch) + experts_us;
-  printf("decode,batch %u,context %d,%.1f us (%.1f to %.1f),floor %.1f us,ratio %.3f,%.0f tokens/s,"
-         "idle %.1f us between steps (%.1f to %.1f)\n",
-         batch, context, us, (double)times[0] * 1e-3, (double)times[STEPS * 9 / 10] * 1e-3, least,
+  double us = (double)times[STEPS / 2] * 1e-3, least = floor_us(t, batch, tokens) + experts_us;
+  printf("decode,batch %u,context %.0f,%.1f us (%.1f to %.1f),floor %.1f us,ratio %.3f,"
+         "%.0f tokens/s,idle %.1f us between steps (%.1f to %.1f)",
+         batch, tokens, us, (double)times[0] * 1e-3, (double)times[STEPS * 9 / 10] * 1e-3, least,
          us / least, batch / us * 1e6, (double)idle[STEPS / 2] * 1e-3, (double)idle[0] * 1e-3,
          (double)idle[STEPS * 9 / 10] * 1e-3);
+  if (experts > 0)
+    printf(",%.1f experts a layer,floor of them %.1f us", experts, experts_us);
+  printf("\n");
 }
 
 /* ---------------------------------------------------------------- layers */
 
-/* Times of the layers whose halves are of one kind. */
+/* Times of what is of one kind, n in all: halves of layers, or what is no layer, once a step. */
 typedef struct part {
-  const char *name;
   guint n;
   double us, floor_us;
 } part;
+
+typedef struct parts {
+  part attention[OCT_ATTENTION_COUNT], ffn[OCT_FFN_COUNT], rest;
+} parts;
+
+/* Of a step: each of its sequences has `context` tokens to read. */
+typedef struct shape {
+  guint32 tokens, sequences;
+  double context;
+} shape;
 
 static const char *const attention_names[] = {[OCT_ATTENTION_GQA] = "attention",
                                               [OCT_ATTENTION_WINDOW] = "windows",
@@ -279,18 +354,18 @@ static const char *const ffn_names[] = {[OCT_FFN_DENSE] = "dense feed-forward",
 
 /* The group of a layer's attention. */
 static guint
-group_of(const bench *b, guint32 layer) {
+group_of(const trial *t, guint32 layer) {
   guint g = 0;
-  while (b->groups[g].attention != b->config.spec->layers[layer].attention)
+  while (t->groups[g].attention != t->config.spec->layers[layer].attention)
     g++;
   return g;
 }
 
 /* Experts that a step used, of one layer. */
 static double
-used_us(const bench *b, const oct_step_result *result, guint32 layer) {
+used_us(const trial *t, const oct_step_result *result, guint32 layer) {
   const oct_expert_use *uses = oct_result_experts(result);
-  oct_weight_sum one = oct_model_expert(b->config.spec, layer), sum = {0};
+  oct_weight_sum one = oct_model_expert(t->config.spec, layer), sum = {0};
   for (guint32 i = 0; i < result->n_experts; i++)
     if (uses[i].layer == layer && uses[i].tokens > 0) {
       sum.bytes += one.bytes;
@@ -300,100 +375,101 @@ used_us(const bench *b, const oct_step_result *result, guint32 layer) {
 }
 
 static void
-add_parts(bench *b, const oct_step_result *result, guint32 tokens, guint32 sequences,
-          part *attention, part *ffn) {
-  const oct_model_spec *spec = b->config.spec;
-  const guint64 *at = b->stamps.at;
-  for (guint32 l = 0; l < b->stamps.n_layers; l++) {
-    oct_weights w;
+add_part(part *to, guint64 ns, double least_us) {
+  to->n++;
+  to->us += (double)ns * 1e-3;
+  to->floor_us += least_us;
+}
+
+static void
+add_parts(const trial *t, const oct_step_result *result, shape s, parts *to) {
+  const oct_model_spec *spec = t->config.spec;
+  const guint64 *at = t->stamps.at;
+  guint32 n = t->stamps.n_layers;
+  oct_weights w;
+  for (guint32 l = 0; l < n; l++) {
     oct_model_layer_weights(spec, l, &w);
-    part *a = &attention[spec->attention[spec->layers[l].attention].kind],
-         *f = &ffn[spec->ffn[spec->layers[l].ffn].kind];
-    a->n++;
-    a->us += (double)(at[2 * l + 1] - at[2 * l]) * 1e-3;
-    a->floor_us += weights_us(w.attention, tokens) + cache_us(b, group_of(b, l), sequences);
-    f->n++;
-    f->us += (double)(at[2 * l + 2] - at[2 * l + 1]) * 1e-3;
-    f->floor_us += weights_us(w.dense_ffn, tokens) + weights_us(w.shared_experts, tokens) +
-                   weights_us(w.router, tokens) + weights_us(w.latent, tokens) +
-                   used_us(b, result, l);
+    add_part(
+        &to->attention[spec->attention[spec->layers[l].attention].kind], at[2 * l + 1] - at[2 * l],
+        weights_us(w.attention, s.tokens) + cache_us(t, group_of(t, l), s.sequences, s.context));
+    add_part(&to->ffn[spec->ffn[spec->layers[l].ffn].kind], at[2 * l + 2] - at[2 * l + 1],
+             weights_us(w.dense_ffn, s.tokens) + weights_us(w.shared_experts, s.tokens) +
+                 weights_us(w.router, s.tokens) + weights_us(w.latent, s.tokens) +
+                 used_us(t, result, l));
   }
+  oct_model_weights(spec, &w);
+  if (pipeline == 1) /* of others, the stamps are of the first stage alone */
+    add_part(&to->rest, (guint64)(result->end_ns - result->start_ns) - (at[2 * n] - at[0]),
+             weights_us(w.head.parameters > 0 ? w.head : w.embedding, s.sequences));
+}
+
+static void
+tell_part(const char *step, const char *name, const part *p, guint n_steps) {
+  if (p->n > 0)
+    printf("layer,%s,%s,%.1f us,floor %.1f us,ratio %.3f,%u a step,gap of all %.1f us\n", step,
+           name, p->us / p->n, p->floor_us / p->n, p->us / p->floor_us, p->n / n_steps,
+           (p->us - p->floor_us) / n_steps);
 }
 
 /* `step` says which steps: "batch 8,context 1024". */
 static void
-tell_parts(const char *step, const part *attention, const part *ffn) {
-  const part *const kinds[] = {attention, ffn};
-  const char *const *const names[] = {attention_names, ffn_names};
-  const guint n[] = {OCT_ATTENTION_COUNT, OCT_FFN_COUNT};
-  for (guint k = 0; k < G_N_ELEMENTS(kinds); k++)
-    for (guint i = 0; i < n[k]; i++)
-      if (kinds[k][i].n > 0)
-        printf("layer,%s,%s,%.1f us,floor %.1f us,ratio %.3f\n", step, names[k][i],
-               kinds[k][i].us / kinds[k][i].n, kinds[k][i].floor_us / kinds[k][i].n,
-               kinds[k][i].us / kinds[k][i].floor_us);
+tell_parts(const char *step, const parts *p, guint n_steps) {
+  for (guint i = 0; i < OCT_ATTENTION_COUNT; i++)
+    tell_part(step, attention_names[i], &p->attention[i], n_steps);
+  for (guint i = 0; i < OCT_FFN_COUNT; i++)
+    tell_part(step, ffn_names[i], &p->ffn[i], n_steps);
+  tell_part(step, "embedding + head + sampling", &p->rest, n_steps);
 }
 
 /* Steps one at a time, so that their stamps stay. */
 static void
-time_layers(bench *b, guint32 batch) {
-  part attention[OCT_ATTENTION_COUNT] = {{0}}, ffn[OCT_FFN_COUNT] = {{0}};
+time_layers(trial *t, guint32 batch) {
+  parts all = {0};
+  shape s = {batch, batch, mean_context(t, batch)};
   for (guint32 i = 0; i < WARM_UP + STEPS; i++) {
     oct_event event;
-    submit_decodes(b, batch);
-    wait_for(b, OCT_EVENT_STEP_DONE, &event);
+    submit_decodes(t, batch);
+    wait_for(t, OCT_EVENT_STEP_DONE, &event);
     if (i >= WARM_UP)
-      add_parts(b, event.result, batch, batch, attention, ffn);
+      add_parts(t, event.result, s, &all);
   }
-  g_autofree char *step = g_strdup_printf("batch %u,context %d", batch, context);
-  tell_parts(step, attention, ffn);
-}
-
-/* Experts that a step used, in the mean of its layers that have some. */
-static double
-used_experts(const bench *b, const oct_step_result *result) {
-  const oct_expert_use *uses = oct_result_experts(result);
-  guint32 layers = 0, used = 0;
-  for (guint32 l = 0; l < b->config.spec->n_layers; l++)
-    layers += b->config.spec->ffn[b->config.spec->layers[l].ffn].kind != OCT_FFN_DENSE;
-  for (guint32 i = 0; i < result->n_experts; i++)
-    used += uses[i].tokens > 0;
-  return (double)used / MAX(layers, 1);
+  g_autofree char *step = g_strdup_printf("batch %u,context %.0f", batch, s.context);
+  tell_parts(step, &all, STEPS);
 }
 
 /* Steps of n prompts of `each` tokens; the first two, which make graphs, warm up. The device rests
  * before each: prompts behind one another are slower, as its clock goes down. */
 static void
-time_prompts(bench *b, guint32 n, guint32 each) {
-  part attention[OCT_ATTENTION_COUNT] = {{0}}, ffn[OCT_FFN_COUNT] = {{0}};
+time_prompts(trial *t, guint32 n, guint32 each) {
+  parts all = {0};
   oct_time times[PROMPT_STEPS];
   double experts = 0;
   for (guint32 i = 0; i < 2 + PROMPT_STEPS; i++) {
     oct_event event;
-    oct_step_begin(b->builder, ++b->number, 1);
+    oct_step_begin(t->builder, ++t->number, 1);
     for (guint32 slot = 0; slot < n; slot++)
-      add_prompt(b, slot, 0, each, each);
+      add_prompt(t, slot, 0, each, each);
     g_usleep(REST_US);
-    submit(b);
-    wait_for(b, OCT_EVENT_STEP_DONE, &event);
+    submit(t);
+    wait_for(t, OCT_EVENT_STEP_DONE, &event);
     if (i < 2)
       continue;
     times[i - 2] = event.result->end_ns - event.result->start_ns;
-    experts = used_experts(b, event.result);
-    add_parts(b, event.result, n * each, n, attention, ffn);
+    experts = used_experts(t, event.result);
+    add_parts(t, event.result, (shape){n * each, n, each}, &all);
   }
   qsort(times, PROMPT_STEPS, sizeof *times, compare_times);
   printf("prompts,%u of %u,%.1f us,experts %.1f\n", n, each, (double)times[PROMPT_STEPS / 2] * 1e-3,
          experts);
   g_autofree char *step = g_strdup_printf("prompts %u of %u", n, each);
-  tell_parts(step, attention, ffn);
+  tell_parts(step, &all, PROMPT_STEPS);
 }
 
 /* ---------------------------------------------------------------- the host tier */
 
 /* Pages [0, host_pages) of the first group to the host tier or back, in one call. */
 static void
-copy_pages(bench *b, guint64 ticket, gboolean to_host) {
+copy_pages(trial *t, guint64 ticket, gboolean to_host) {
   g_autoptr(GError) error = NULL;
   g_autofree oct_copy *copies = g_new0(oct_copy, host_pages);
   for (guint32 i = 0; i < (guint32)host_pages; i++)
@@ -403,7 +479,7 @@ copy_pages(bench *b, guint64 ticket, gboolean to_host) {
                            .to_tier = to_host ? OCT_TIER_HOST : OCT_TIER_DEVICE,
                            .from = i,
                            .to = i};
-  if (oct_world_copy(b->world, b->instance, ticket, copies, (guint32)host_pages, &error) !=
+  if (oct_world_copy(t->world, t->instance, ticket, copies, (guint32)host_pages, &error) !=
       OCT_SUBMIT_OK) {
     fprintf(stderr, "bench-cuda: %s\n", error != NULL ? error->message : "full");
     exit(1);
@@ -420,101 +496,101 @@ tell_rate(const char *what, const char *beside, double bytes, double ns, double 
 
 /* Copies alone: one after another in each direction, then both at once. */
 static void
-copy_alone(bench *b, double bytes) {
+copy_alone(trial *t, double bytes) {
   static const char *const names[] = {"to the host", "to the device"};
   oct_event event;
   oct_time last = 0;
   guint64 ticket = 0;
   for (guint way = 0; way < 2; way++)
     for (guint i = 0; i < 3; i++) {
-      copy_pages(b, ++ticket, way == 0);
-      wait_for(b, OCT_EVENT_COPY_DONE, &event);
+      copy_pages(t, ++ticket, way == 0);
+      wait_for(t, OCT_EVENT_COPY_DONE, &event);
       if (i == 2)
         tell_rate(names[way], "", bytes, (double)(event.time_ns - last), 0);
       last = event.time_ns;
     }
-  copy_pages(b, ++ticket, TRUE);
-  copy_pages(b, ++ticket, FALSE);
-  wait_for(b, OCT_EVENT_COPY_DONE, &event);
-  wait_for(b, OCT_EVENT_COPY_DONE, &event);
+  copy_pages(t, ++ticket, TRUE);
+  copy_pages(t, ++ticket, FALSE);
+  wait_for(t, OCT_EVENT_COPY_DONE, &event);
+  wait_for(t, OCT_EVENT_COPY_DONE, &event);
   tell_rate("both ways", "", 2 * bytes, (double)(event.time_ns - last), 0);
 }
 
 /* Decodes of `batch` with copies of one direction always under way: two calls. */
 static void
-copy_beside(bench *b, guint32 batch, gboolean to_host, double bytes) {
+copy_beside(trial *t, guint32 batch, gboolean to_host, double bytes) {
   oct_time began = 0, ended = 0, first_copy = 0, last_copy = 0;
   guint64 ticket = 100, n_steps = 0, n_copies = 0;
   oct_event event;
-  for (guint32 i = 0; i < b->config.depth; i++)
-    submit_decodes(b, batch);
-  copy_pages(b, ++ticket, to_host);
-  copy_pages(b, ++ticket, to_host);
+  for (guint32 i = 0; i < t->config.depth; i++)
+    submit_decodes(t, batch);
+  copy_pages(t, ++ticket, to_host);
+  copy_pages(t, ++ticket, to_host);
   while (n_steps < STEPS + WARM_UP) {
-    gboolean there = oct_world_next(b->world, OCT_TIME_NEVER, &event);
+    gboolean there = oct_world_next(t->world, OCT_TIME_NEVER, &event);
     oct_assert(there);
     if (event.kind == OCT_EVENT_COPY_DONE) {
       first_copy = first_copy == 0 ? event.time_ns : first_copy;
       n_copies += event.time_ns > first_copy;
       last_copy = event.time_ns;
-      copy_pages(b, ++ticket, to_host);
+      copy_pages(t, ++ticket, to_host);
     } else if (event.kind == OCT_EVENT_STEP_DONE) {
       began = n_steps == WARM_UP ? event.result->end_ns : began;
       ended = event.result->end_ns;
       n_steps++;
-      submit_decodes(b, batch);
+      submit_decodes(t, batch);
     } else {
       fprintf(stderr, "bench-cuda: %s\n",
               event.kind == OCT_EVENT_FAULT ? event.fault->message : "?");
       exit(1);
     }
   }
-  for (guint32 i = 0; i < b->config.depth; i++)
-    wait_for(b, OCT_EVENT_STEP_DONE, &event);
+  for (guint32 i = 0; i < t->config.depth; i++)
+    wait_for(t, OCT_EVENT_STEP_DONE, &event);
   tell_rate(to_host ? "to the host" : "to the device", " beside decodes", bytes * (double)n_copies,
             (double)MAX(last_copy - first_copy, 1), (double)(ended - began) * 1e-3 / (STEPS - 1));
 }
 
 static void
-host_tier(bench *b, double page_bytes) {
+host_tier(trial *t, double page_bytes) {
   double bytes = page_bytes * host_pages;
   guint32 batch = MIN(64, (guint32)n_slots);
-  copy_alone(b, bytes);
-  decode(b, batch);
-  copy_beside(b, batch, TRUE, bytes);
+  copy_alone(t, bytes);
+  decode(t, batch);
+  copy_beside(t, batch, TRUE, bytes);
 }
 
 static int
 run(oct_world *world, void *arg) {
   static const guint32 batches[] = {1, 8, 16, 64, 256};
-  bench *b = arg;
+  trial *t = arg;
   g_autoptr(GError) error = NULL;
   oct_event event;
-  b->world = world;
-  b->builder = oct_step_builder_new();
-  if (!oct_world_open(world, &b->config, &b->instance, &error)) {
+  t->world = world;
+  t->builder = oct_step_builder_new();
+  if (!oct_world_open(world, &t->config, &t->instance, &error)) {
     fprintf(stderr, "bench-cuda: %s\n", error->message);
     return 1;
   }
-  wait_for(b, OCT_EVENT_OPENED, &event);
+  wait_for(t, OCT_EVENT_OPENED, &event);
   printf("open,%.2f s,graphs up to %u\n", (double)event.time_ns * 1e-9,
          event.capabilities->graph_max_batch);
   double page_bytes = (double)event.capabilities->page_bytes[0];
   for (guint32 n = 64; by_layers && n <= (guint32)chunk; n *= 2) {
     guint32 each = MIN(n, (guint32)context);
-    time_prompts(b, MIN(n / each, (guint32)n_slots), each);
+    time_prompts(t, MIN(n / each, (guint32)n_slots), each);
   }
-  fill(b);
+  fill(t);
   for (gsize i = 0; i < G_N_ELEMENTS(batches) && batches[i] <= (guint32)n_slots; i++)
     if (only == 0 || batches[i] == (guint32)only) {
-      decode(b, batches[i]);
+      decode(t, batches[i]);
       if (by_layers)
-        time_layers(b, batches[i]);
+        time_layers(t, batches[i]);
     }
   if (host_pages > 0)
-    host_tier(b, page_bytes);
-  oct_world_close(world, b->instance);
-  oct_step_builder_free(b->builder);
+    host_tier(t, page_bytes);
+  oct_world_close(world, t->instance);
+  oct_step_builder_free(t->builder);
   return 0;
 }
 
@@ -551,8 +627,8 @@ main(int argc, char **argv) {
       {"batch", 0, 0, G_OPTION_ARG_INT, &only, "only 1, 8, 16, 64 or 256 (default all)", "N"},
       {"chunk", 0, 0, G_OPTION_ARG_INT, &chunk, "tokens of a step, up to 8192 (default)", "N"},
       {"layers", 0, 0, G_OPTION_ARG_NONE, &by_layers, "time halves of layers too", NULL},
-      {"bandwidth", 0, 0, G_OPTION_ARG_DOUBLE, &bandwidth, "of reads (default 4.5)", "TB/S"},
-      {"rate", 0, 0, G_OPTION_ARG_DOUBLE, &rate, "of products (default 790)", "TFLOP/S"},
+      {"bandwidth", 0, 0, G_OPTION_ARG_DOUBLE, &bandwidth, "of reads (default measured)", "TB/S"},
+      {"rate", 0, 0, G_OPTION_ARG_DOUBLE, &rate, "of products (default measured)", "TFLOP/S"},
       {"eager", 0, 0, G_OPTION_ARG_NONE, &eager, "no graphs", NULL},
       {NULL}};
   GOptionContext *options = g_option_context_new("[MODEL]");
@@ -561,13 +637,17 @@ main(int argc, char **argv) {
   g_option_context_free(options);
   g_autoptr(oct_model_spec) spec =
       parsed ? oct_model_spec_load(argc > 1 ? argv[1] : "llama-3.1-8b", NULL, &error) : NULL;
-  bench b = {0};
-  oct_world *world = spec != NULL && in_range() ? make_world(&b.stamps, &error) : NULL;
+  trial t = {0};
+  oct_world *world = spec != NULL && in_range() ? make_world(&t.stamps, &error) : NULL;
   if (world == NULL) {
     fprintf(stderr, "bench-cuda: %s\n", error != NULL ? error->message : "options out of range");
     return error != NULL && strstr(error->message, "no GPU") != NULL ? 0 : 1;
   }
-  b.config = (oct_instance_config){.label = "bench",
+  if (!measure_limits()) {
+    oct_world_free(world);
+    return 1;
+  }
+  t.config = (oct_instance_config){.label = "bench",
                                    .spec = spec,
                                    .parallel = OCT_PARALLEL_DEFAULT,
                                    .kv_dtype = OCT_DTYPE_BF16,
@@ -578,21 +658,21 @@ main(int argc, char **argv) {
                                    .seed = 1,
                                    .eager = eager,
                                    .report_experts = TRUE};
-  b.config.parallel.tensor = (guint32)tensor;
-  b.config.parallel.pipeline = (guint32)pipeline;
-  b.config.parallel.decode_context = (guint32)decode_context;
-  b.page_tokens = BLOCK * (guint32)decode_context;
-  b.slot_pages = ((guint32)context + 10 * (WARM_UP + STEPS + 4)) / b.page_tokens + 1;
-  b.config.memory.n_groups = oct_model_groups(spec, OCT_DTYPE_BF16, b.groups);
-  for (guint g = 0; g < b.config.memory.n_groups; g++) {
-    gboolean states = b.groups[g].state_bytes > 0;
-    b.config.memory.groups[g].n_device = (guint32)n_slots * (states ? 1 : b.slot_pages);
-    b.config.memory.groups[g].n_host = states ? 0 : (guint32)host_pages;
+  t.config.parallel.tensor = (guint32)tensor;
+  t.config.parallel.pipeline = (guint32)pipeline;
+  t.config.parallel.decode_context = (guint32)decode_context;
+  t.page_tokens = BLOCK * (guint32)decode_context;
+  t.slot_pages = ((guint32)context + 10 * (WARM_UP + STEPS + 4)) / t.page_tokens + 1;
+  t.config.memory.n_groups = oct_model_groups(spec, OCT_DTYPE_BF16, t.groups);
+  for (guint g = 0; g < t.config.memory.n_groups; g++) {
+    gboolean states = t.groups[g].state_bytes > 0;
+    t.config.memory.groups[g].n_device = (guint32)n_slots * (states ? 1 : t.slot_pages);
+    t.config.memory.groups[g].n_host = states ? 0 : (guint32)host_pages;
   }
   for (guint16 i = 0; i < 8; i++)
-    b.devices[i] = i;
-  b.config.devices = b.devices;
-  int result = oct_world_run(world, run, &b);
+    t.devices[i] = i;
+  t.config.devices = t.devices;
+  int result = oct_world_run(world, run, &t);
   oct_world_free(world);
   return result;
 }
