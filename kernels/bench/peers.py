@@ -11,6 +11,7 @@ refuses a shape is printed as such, with its words.
 """
 import argparse
 import csv
+import math
 import os
 import statistics
 import sys
@@ -27,16 +28,17 @@ class Bench:
         if options.figures:
             with open(options.figures, newline="") as f:
                 self.own = {row["name"]: row for row in csv.DictReader(f)}
-        self.read = self.ceiling("ceiling: read", "bytes", 4.5e12)
-        self.bf16 = self.ceiling("ceiling: bf16 product of side 8192", "flops", 700e12)
-        self.fp8 = self.ceiling("ceiling: fp8 product of side 8192", "flops", 1300e12)
+        self.read = self.ceiling("ceiling: read", "bytes")
+        self.bf16 = self.ceiling("ceiling: bf16 product of side 8192", "flops")
+        self.fp8 = self.ceiling("ceiling: fp8 product of side 8192", "flops")
         self.out = open(options.csv, "w") if options.csv else None
         if self.out:
             self.out.write("name,peer,us,bytes,flops,fraction,limit,own_us\n")
 
-    def ceiling(self, name, field, default):
+    def ceiling(self, name, field):
+        """Of the same run, else no limit: then a row says how fast, and not how near to what."""
         row = self.own.get(name)
-        return float(row[field]) / float(row["us"]) * 1e6 if row else default
+        return float(row[field]) / float(row["us"]) * 1e6 if row else math.inf
 
     def wants(self, name):
         return self.only is None or self.only in name
@@ -82,19 +84,20 @@ class Bench:
             return
         by_bytes, by_flops = size / self.read, flops / rate
         floor, limit = max((by_bytes, "read"), (by_flops, "arithmetic"))
+        fraction, limit = (f"{floor / seconds:.4f}", limit) if floor > 0 else ("", "")
+        share = f"{floor / seconds * 100:5.1f} % of the {limit} limit" if limit else ""
         own = self.own.get(name)
         beside = f"own {float(own['us']):9.2f} us" if own else ""
         print(
             f"{name:<56} {peer:<14} {seconds * 1e6:9.2f} us {size / seconds / 1e9:7.0f} GB/s "
-            f"{flops / seconds / 1e12:7.1f} TF/s {floor / seconds * 100:5.1f} % of the {limit} "
-            f"limit {beside}",
+            f"{flops / seconds / 1e12:7.1f} TF/s {share} {beside}",
             flush=True,
         )
         if self.out:
             own_us = own["us"] if own else ""
             self.out.write(
                 f'"{name}",{peer},{seconds * 1e6:.3f},{size:.0f},{flops:.0f},'
-                f"{floor / seconds:.4f},{limit},{own_us}\n"
+                f"{fraction},{limit},{own_us}\n"
             )
         del calls
         torch.cuda.empty_cache()
