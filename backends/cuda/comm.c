@@ -18,7 +18,7 @@ typedef struct ring {
   ncclUniqueId id;
   gboolean has_id;
   void *buffers[OCT_CUDA_PEERS_MAX];
-  guint32 *signals[OCT_CUDA_PEERS_MAX];
+  uint64_t *signals[OCT_CUDA_PEERS_MAX];
   guint32 *failed[OCT_CUDA_PEERS_MAX]; /* pinned: a peer did not come, or is not waited for */
   /* Ranks that share a GPU. */
   const void *sources[OCT_CUDA_PEERS_MAX];

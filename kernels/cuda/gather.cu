@@ -48,7 +48,8 @@ __launch_bounds__(THREADS_MAX) gather_columns(gather_args a) {
   admit_successor();
   await_predecessors();
   peer_state *state = peer_state_of(a.peers);
-  uint32_t call = state->call, number = call + 1, value = call * ROUNDS_MAX;
+  uint64_t call = state->call, value = flag_before(call);
+  uint32_t number = packet_number(call);
   uint32_t rank = a.peers.rank, n = a.peers.n, units = a.call.row_bytes / UNIT;
   for (uint32_t row = blockIdx.x; row < a.call.n; row += gridDim.x) {
     const uint2 *x = (const uint2 *)((const char *)a.call.x + (size_t)row * a.call.row_bytes);
@@ -67,9 +68,8 @@ __launch_bounds__(THREADS_MAX) gather_columns(gather_args a) {
     if (!PACKETS) {
       __syncthreads();
       if (threadIdx.x < n && threadIdx.x != rank) {
-        uint32_t flag = blockIdx.x * OCT_CUDA_PEERS_MAX;
-        raise_flag(a.peers.signals[threadIdx.x] + flag + rank, value);
-        await_flag(a.peers, a.peers.signals[rank] + flag + threadIdx.x, value);
+        raise_flag(rows_flag(a.peers, threadIdx.x, rank), value);
+        await_flag(a.peers, rows_flag(a.peers, rank, threadIdx.x), value);
       }
       __syncthreads();
     }

@@ -7,8 +7,14 @@
  * Buffers have two halves, used by calls in turn. A rank may be one call ahead of another and then
  * writes to the half that the other does not read; it cannot be two ahead, since it waited in
  * between for a flag that the other sets after its earlier call has ended. The number of the call
- * is kept on the device, so that a graph may be replayed. Packets have two halves of their own, in
- * front, where nothing but packets is written: what an earlier call left has another number. */
+ * is kept on the device, so that a graph may be replayed.
+ *
+ * A block that only large calls have may not have raised its flag for days. So flags only ever
+ * grow, in 64 bits, and none has to be told from one that has wrapped.
+ *
+ * Packets have two halves of their own, in front, where nothing but packets is written: what an
+ * earlier call left has another number. The number has 32 bits and is never 0, as the room is at
+ * first; it comes again in the same half after 2^32 calls. */
 #ifndef OCT_KERNELS_CUDA_PEERS_CUH
 #define OCT_KERNELS_CUDA_PEERS_CUH
 
@@ -21,31 +27,56 @@
 
 /* In a rank's signals: flags of pushed rows [block, from], flags of sums [block], then these. */
 struct peer_state {
-  uint32_t call, done;
+  uint64_t call;
+  uint32_t done;
 };
 
-static_assert((2 * FLAGS) * sizeof(uint32_t) + sizeof(peer_state) <= OCT_CUDA_SIGNAL_BYTES,
-              "signals are too small");
+static_assert(2 * FLAGS == OCT_CUDA_SIGNAL_CALLS &&
+                  2 * FLAGS * sizeof(uint64_t) + sizeof(peer_state) <= OCT_CUDA_SIGNAL_BYTES,
+              "where the state is");
 
 OCT_DEVICE peer_state *
 peer_state_of(const oct_cuda_peers &p) {
-  return (peer_state *)(p.signals[p.rank] + 2 * FLAGS);
+  return (peer_state *)(p.signals[p.rank] + OCT_CUDA_SIGNAL_CALLS);
+}
+
+/* A rank's flag of the rows that `from` pushes for this block, and of sums for it. */
+OCT_DEVICE uint64_t *
+rows_flag(const oct_cuda_peers &p, uint32_t to, uint32_t from) {
+  return p.signals[to] + blockIdx.x * OCT_CUDA_PEERS_MAX + from;
+}
+
+OCT_DEVICE uint64_t *
+sums_flag(const oct_cuda_peers &p, uint32_t to) {
+  return p.signals[to] + FLAGS + blockIdx.x;
+}
+
+/* What a flag says after the rows of all calls before this one: each row adds one. */
+OCT_DEVICE uint64_t
+flag_before(uint64_t call) {
+  return call * ROUNDS_MAX;
 }
 
 /* Rank `to`'s half for pushed rows in a call, and for packets. */
 OCT_DEVICE char *
-pushed_at(const oct_cuda_peers &p, size_t half_bytes, uint32_t to, uint32_t call) {
+pushed_at(const oct_cuda_peers &p, size_t half_bytes, uint32_t to, uint64_t call) {
   return (char *)p.buffers[to] + 2 * OCT_CUDA_PACKET_BYTES + half_bytes * (call % 2);
 }
 
 OCT_DEVICE uint4 *
-packets_at(const oct_cuda_peers &p, uint32_t to, uint32_t call) {
+packets_at(const oct_cuda_peers &p, uint32_t to, uint64_t call) {
   return (uint4 *)((char *)p.buffers[to] + OCT_CUDA_PACKET_BYTES * (call % 2));
 }
 
+/* The same for two calls that follow each other, whose halves differ. */
+OCT_DEVICE uint32_t
+packet_number(uint64_t call) {
+  return (uint32_t)call | 1;
+}
+
 OCT_DEVICE void
-raise_flag(uint32_t *flag, uint32_t value) {
-  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
+raise_flag(uint64_t *flag, uint64_t value) {
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(flag), "l"(value) : "memory");
 }
 
 #define PATIENCE (1 << 20) /* cycles, half a millisecond */
@@ -66,20 +97,19 @@ is_late(const oct_cuda_peers &p, long long start) {
   return true;
 }
 
-/* Waits until the flag has reached the value, which only grows, and may wrap. */
+/* Waits until the flag has reached the value. */
 OCT_DEVICE void
-await_flag(const oct_cuda_peers &p, const uint32_t *flag, uint32_t value) {
+await_flag(const oct_cuda_peers &p, const uint64_t *flag, uint64_t value) {
   long long start = clock64();
   for (;;) {
-    uint32_t seen;
-    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(seen) : "l"(flag) : "memory");
-    if ((int32_t)(seen - value) >= 0 || is_late(p, start))
+    uint64_t seen;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(seen) : "l"(flag) : "memory");
+    if (seen >= value || is_late(p, start))
       return;
   }
 }
 
-/* A packet: two words, and behind each the number of the call that sent it. 8 bytes of it arrive as
- * a whole. */
+/* A packet: two words, and behind each the number of its call. 8 bytes of it arrive as a whole. */
 OCT_DEVICE void
 store_packet(uint4 *to, uint32_t x, uint32_t y, uint32_t number) {
   asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(to), "r"(x), "r"(number),
@@ -99,7 +129,7 @@ load_packet(const uint4 *from) {
 
 /* Every block, last. */
 OCT_DEVICE void
-end_call(peer_state *state, uint32_t call) {
+end_call(peer_state *state, uint64_t call) {
   __syncthreads();
   if (threadIdx.x == 0 && atomicAdd(&state->done, 1u) == gridDim.x - 1) {
     state->done = 0;

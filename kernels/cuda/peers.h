@@ -13,16 +13,17 @@ extern "C" {
 /* One rank's view of a group of GPUs that map each other's memory. buffers[r]: rank r's exchange
  * buffer of buffer_bytes, the first 2 * OCT_CUDA_PACKET_BYTES of it zeroed once before the first
  * use; signals[r]: its OCT_CUDA_SIGNAL_BYTES, zeroed likewise. Every rank makes the same calls in
- * the same order; a graph may replay them. A rank that never comes makes the others wait for
- * timeout_cycles, then they set *failed (host-visible) to 1 and go on with wrong sums; so they do
- * when the host sets it. */
-#define OCT_CUDA_SIGNAL_BYTES 65536
+ * the same order; a graph may replay them. signals[rank][OCT_CUDA_SIGNAL_CALLS] says how many
+ * they were. A rank that never comes makes the others wait for timeout_cycles, then they set
+ * *failed (host-visible) to 1 and go on with wrong sums; so they do when the host sets it. */
+#define OCT_CUDA_SIGNAL_BYTES 131072
+#define OCT_CUDA_SIGNAL_CALLS 14336
 #define OCT_CUDA_PACKET_BYTES ((size_t)1 << 20)
 typedef struct oct_cuda_peers {
   uint32_t rank, n;
   void *buffers[OCT_CUDA_PEERS_MAX];
   size_t buffer_bytes;
-  uint32_t *signals[OCT_CUDA_PEERS_MAX];
+  uint64_t *signals[OCT_CUDA_PEERS_MAX];
   uint32_t *failed;
   uint64_t timeout_cycles; /* 0 = none */
 } oct_cuda_peers;

@@ -24,13 +24,13 @@ struct reduce_args {
 
 /* The row that `from` pushed into rank `to`'s buffer; sums are in the place after all ranks'. */
 OCT_DEVICE uint4 *
-pushed_row(const reduce_args &a, uint32_t to, uint32_t from, uint32_t row, uint32_t call) {
+pushed_row(const reduce_args &a, uint32_t to, uint32_t from, uint32_t row, uint64_t call) {
   return (uint4 *)(pushed_at(a.peers, a.half_bytes, to, call) +
                    ((size_t)from * a.n + row) * a.row_bytes);
 }
 
 OCT_DEVICE uint4 *
-packets_of(const reduce_args &a, uint32_t to, uint32_t from, uint32_t row, uint32_t call) {
+packets_of(const reduce_args &a, uint32_t to, uint32_t from, uint32_t row, uint64_t call) {
   return packets_at(a.peers, to, call) + ((size_t)from * a.n + row) * (a.row_bytes / 8);
 }
 
@@ -62,7 +62,7 @@ template <typename T, int RUNS> struct reducer {
   float sums[RUNS][N];
 
   /* Row `row` of x to the other ranks of [first, end), which learn of it. */
-  __device__ void push(const reduce_args &a, uint32_t row, uint32_t call, uint32_t value,
+  __device__ void push(const reduce_args &a, uint32_t row, uint64_t call, uint64_t value,
                        uint32_t first, uint32_t end) {
     const uint4 *x = (const uint4 *)((const T *)a.x + (size_t)row * a.width);
     uint32_t rank = a.peers.rank, runs = a.width / N;
@@ -74,16 +74,15 @@ template <typename T, int RUNS> struct reducer {
     }
     __syncthreads();
     if (threadIdx.x >= first && threadIdx.x < end && threadIdx.x != rank)
-      raise_flag(a.peers.signals[threadIdx.x] + blockIdx.x * OCT_CUDA_PEERS_MAX + rank, value);
+      raise_flag(rows_flag(a.peers, threadIdx.x, rank), value);
   }
 
   /* Adds up what the others have pushed here and the own row, in the order of ranks. */
-  __device__ void collect(const reduce_args &a, uint32_t row, uint32_t call, uint32_t value) {
+  __device__ void collect(const reduce_args &a, uint32_t row, uint64_t call, uint64_t value) {
     const uint4 *x = (const uint4 *)((const T *)a.x + (size_t)row * a.width);
     uint32_t rank = a.peers.rank, runs = a.width / N;
     if (threadIdx.x < a.peers.n && threadIdx.x != rank)
-      await_flag(a.peers, a.peers.signals[rank] + blockIdx.x * OCT_CUDA_PEERS_MAX + threadIdx.x,
-                 value);
+      await_flag(a.peers, rows_flag(a.peers, rank, threadIdx.x), value);
     __syncthreads();
 #pragma unroll
     for (int k = 0; k < RUNS; k++) {
@@ -97,9 +96,9 @@ template <typename T, int RUNS> struct reducer {
   }
 
   /* Both of these at once, by packets. */
-  __device__ void exchange(const reduce_args &a, uint32_t row, uint32_t call) {
+  __device__ void exchange(const reduce_args &a, uint32_t row, uint64_t call) {
     const uint4 *x = (const uint4 *)((const T *)a.x + (size_t)row * a.width);
-    uint32_t rank = a.peers.rank, runs = a.width / N, number = call + 1;
+    uint32_t rank = a.peers.rank, runs = a.width / N, number = packet_number(call);
     uint4 own[RUNS];
 #pragma unroll
     for (int k = 0; k < RUNS; k++) {
@@ -129,7 +128,7 @@ template <typename T, int RUNS> struct reducer {
   }
 
   /* The sums of a row, rounded, to every other rank. */
-  __device__ void push_sums(const reduce_args &a, uint32_t row, uint32_t call, uint32_t value) {
+  __device__ void push_sums(const reduce_args &a, uint32_t row, uint64_t call, uint64_t value) {
     uint32_t rank = a.peers.rank, runs = a.width / N;
 #pragma unroll
     for (int k = 0; k < RUNS; k++) {
@@ -148,13 +147,13 @@ template <typename T, int RUNS> struct reducer {
     }
     __syncthreads();
     if (threadIdx.x < a.peers.n && threadIdx.x != rank)
-      raise_flag(a.peers.signals[threadIdx.x] + FLAGS + blockIdx.x, value);
+      raise_flag(sums_flag(a.peers, threadIdx.x), value);
   }
 
-  __device__ void take_sums(const reduce_args &a, uint32_t row, uint32_t call, uint32_t value) {
+  __device__ void take_sums(const reduce_args &a, uint32_t row, uint64_t call, uint64_t value) {
     uint32_t rank = a.peers.rank, runs = a.width / N;
     if (threadIdx.x == 0)
-      await_flag(a.peers, a.peers.signals[rank] + FLAGS + blockIdx.x, value);
+      await_flag(a.peers, sums_flag(a.peers, rank), value);
     __syncthreads();
 #pragma unroll
     for (int k = 0; k < RUNS; k++) {
@@ -216,8 +215,8 @@ __launch_bounds__(THREADS_MAX) all_reduce(reduce_args a) {
   admit_successor();
   await_predecessors();
   peer_state *state = peer_state_of(a.peers);
-  uint32_t call = state->call, n = a.peers.n;
-  uint32_t value = call * ROUNDS_MAX;
+  uint64_t call = state->call, value = flag_before(call);
+  uint32_t n = a.peers.n;
   reducer<T, RUNS> r;
   for (uint32_t row = blockIdx.x; row < a.n; row += gridDim.x) {
     value++;

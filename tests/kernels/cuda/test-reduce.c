@@ -43,9 +43,20 @@ open_ranks(const oct_cuda_queue *queue, rank *ranks, guint32 n, guint32 *failed)
   }
 }
 
-/* All flags, far ahead of any call's number, and packets of the call `number`, from all to all. */
+/* The next call of all ranks is `call`, from 0. */
 static void
-forestall(const rank *ranks, guint32 n, guint32 number) {
+set_calls(const rank *ranks, guint32 n, guint64 call) {
+  for (guint32 r = 0; r < n; r++)
+    g_assert_cmpint(cudaMemcpy(ranks->peers.signals[r] + OCT_CUDA_SIGNAL_CALLS, &call, sizeof call,
+                               cudaMemcpyHostToDevice),
+                    ==, cudaSuccess);
+  g_assert_cmpint(cudaDeviceSynchronize(), ==, cudaSuccess);
+}
+
+/* All flags, far ahead of any call's number, and packets of the call `call`, from all to all. */
+static void
+forestall(const rank *ranks, guint32 n, guint32 call) {
+  guint32 number = call | 1;
   gsize words = 2 * OCT_CUDA_PACKET_BYTES / 4;
   g_autofree guint32 *packets = g_new(guint32, words);
   for (gsize i = 0; i < words; i++)
@@ -54,14 +65,15 @@ forestall(const rank *ranks, guint32 n, guint32 number) {
     g_assert_cmpint(cudaMemcpy(ranks->peers.buffers[r], packets, words * 4, cudaMemcpyHostToDevice),
                     ==, cudaSuccess);
     /* Not the numbers of calls, which are behind the flags. */
-    g_assert_cmpint(cudaMemset(ranks->peers.signals[r], 0x3f, OCT_CUDA_SIGNAL_BYTES - 8192), ==,
-                    cudaSuccess);
+    g_assert_cmpint(
+        cudaMemset(ranks->peers.signals[r], 0x3f, OCT_CUDA_SIGNAL_CALLS * sizeof(guint64)), ==,
+        cudaSuccess);
   }
 }
 
-/* Call `number`, from 1, by every rank, compared with the sum in the order of ranks. */
+/* Call `call`, from 0, by every rank, compared with the sum in the order of ranks. */
 static void
-run_case(rank *ranks, const reduce_case *c, guint32 number) {
+run_case(rank *ranks, const reduce_case *c, guint32 call) {
   gsize size = (gsize)c->n * c->width;
   g_autofree float *weight = data_normal(c->width, 1), *sum = g_new0(float, size);
   g_autofree float *residual = data_normal(size, 1), *want = g_new(float, size);
@@ -83,7 +95,7 @@ run_case(rank *ranks, const reduce_case *c, guint32 number) {
   }
   g_assert_cmpint(cudaDeviceSynchronize(), ==, cudaSuccess);
   if (device_quick()) {
-    forestall(ranks, c->ranks, number);
+    forestall(ranks, c->ranks, call);
     /* The ranks' streams do not wait for the default one. */
     g_assert_cmpint(cudaDeviceSynchronize(), ==, cudaSuccess);
   }
@@ -134,7 +146,7 @@ test_reduce(void) {
     for (guint i = 0; i < 3 * G_N_ELEMENTS(cases); i++) {
       reduce_case c = cases[i % G_N_ELEMENTS(cases)];
       c.ranks = n;
-      run_case(ranks, &c, i + 1);
+      run_case(ranks, &c, i);
     }
     device_read(&seen, failed, sizeof seen);
     g_assert_cmpuint(seen, ==, 0);
@@ -215,16 +227,63 @@ test_gather(void) {
   for (guint32 n = 2; n <= 4; n += 2) {
     queue = device_queue(0);
     rank ranks[4] = {0};
-    guint32 zero = 0, *failed = device_copy(&zero, sizeof zero), seen, number = 0;
+    guint32 zero = 0, *failed = device_copy(&zero, sizeof zero), seen;
     open_ranks(queue, ranks, n, failed);
     for (guint i = 0; i < 2 * G_N_ELEMENTS(sizes); i++) {
       const guint32 *s = sizes[i % G_N_ELEMENTS(sizes)];
       run_gather(ranks, n, s[0], s[1], s[2]);
       reduce_case c = sum;
       c.ranks = n;
-      number += 2;
-      run_case(ranks, &c, number);
+      run_case(ranks, &c, 2 * i + 1);
     }
+    device_read(&seen, failed, sizeof seen);
+    g_assert_cmpuint(seen, ==, 0);
+    for (guint32 r = 0; r < n; r++)
+      cudaStreamDestroy(ranks[r].queue.stream);
+  }
+}
+
+/* Calls with numbers `begin`, begin + 1, …: blocks that have done nothing for long or ever come in
+ * again, by each way. */
+static void
+run_from(rank *ranks, guint32 n_ranks, guint64 begin) {
+  static const reduce_case cases[] = {
+      {0, 3, 512, OCT_CUDA_F32, OCT_CUDA_F32, OCT_CUDA_REDUCE_ONE_SHOT, FALSE, FALSE},
+      {0, 2, 512, OCT_CUDA_BF16, OCT_CUDA_F32, OCT_CUDA_REDUCE_PACKETS, TRUE, TRUE},
+      {0, 40, 512, OCT_CUDA_F32, OCT_CUDA_F32, OCT_CUDA_REDUCE_TWO_SHOT, FALSE, FALSE},
+      {0, 6, 4096, OCT_CUDA_F32, OCT_CUDA_F32, OCT_CUDA_REDUCE_PACKETS, FALSE, FALSE},
+      {0, 100, 512, OCT_CUDA_BF16, OCT_CUDA_F32, OCT_CUDA_REDUCE_ONE_SHOT, TRUE, TRUE},
+      {0, 900, 64, OCT_CUDA_F32, OCT_CUDA_F32, OCT_CUDA_REDUCE_TWO_SHOT, FALSE, FALSE}};
+  set_calls(ranks, n_ranks, begin);
+  for (guint i = 0; i < G_N_ELEMENTS(cases); i++) {
+    reduce_case c = cases[i];
+    c.ranks = n_ranks;
+    run_case(ranks, &c, (guint32)begin + i);
+  }
+  run_gather(ranks, n_ranks, 7, 16, 2);
+  run_gather(ranks, n_ranks, 400, 448, 112);
+}
+
+/* The first sums of 2^25 calls on, and numbers that 26 and 32 bits cannot hold: what flags and
+ * packets say then is of no earlier call, nor what they say at first. */
+static void
+test_late_calls(void) {
+  static const guint64 begins[] = {0, 1u << 25, (1u << 26) - 3, 1u << 31, G_MAXUINT32 - 3};
+  static const guint64 later[] = {0, 1u << 26, (guint64)1 << 32};
+  const oct_cuda_queue *queue = device_queue(0);
+  if (queue == NULL)
+    return;
+  if (device_quick()) {
+    g_test_skip("ranks have to run at a time");
+    return;
+  }
+  for (guint i = 0; i < 2 * G_N_ELEMENTS(begins); i++) {
+    queue = device_queue(0);
+    rank ranks[4] = {0};
+    guint32 zero = 0, *failed = device_copy(&zero, sizeof zero), seen, n = 2 + i % 2 * 2;
+    open_ranks(queue, ranks, n, failed);
+    for (guint k = 0; k < G_N_ELEMENTS(later); k++)
+      run_from(ranks, n, begins[i / 2] + later[k]);
     device_read(&seen, failed, sizeof seen);
     g_assert_cmpuint(seen, ==, 0);
     for (guint32 r = 0; r < n; r++)
@@ -261,6 +320,7 @@ main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/cuda/reduce/every-rank-has-the-same-sum", test_reduce);
   g_test_add_func("/cuda/reduce/every-rank-has-all-columns", test_gather);
+  g_test_add_func("/cuda/reduce/what-was-left-long-ago-is-not-taken", test_late_calls);
   g_test_add_func("/cuda/reduce/a-missing-rank-is-noticed", test_timeout);
   return g_test_run();
 }
