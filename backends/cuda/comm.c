@@ -132,11 +132,8 @@ join_nccl(oct_cuda_comm *c) {
     oct_cuda_fail(c->rank, error->message);
     return FALSE;
   }
-  if (c->member == 0) {
-    if (!c->rank->group->options->nvls)
-      (void)g_setenv("NCCL_NVLS_ENABLE", "0", TRUE);
+  if (c->member == 0)
     c->ring->has_id = c->nccl->ncclGetUniqueId(&c->ring->id) == ncclSuccess;
-  }
   if (!oct_cuda_group_meet_some(c->rank->group, &c->ring->meeting))
     return FALSE;
   if (!c->ring->has_id) {

@@ -501,6 +501,13 @@ oct_cuda_options_default(oct_cuda_options *options) {
                                 .deadline_ns = 30 * (gint64)NS_PER_S};
 }
 
+/* NCCL reads it when it is first used, by one of many threads. */
+static void
+set_environment(const oct_cuda_options *options) {
+  if (!options->nvls)
+    (void)g_setenv("NCCL_NVLS_ENABLE", "0", TRUE);
+}
+
 static gboolean
 count_gpus(guint32 *n, GError **error) {
   int count = 0;
@@ -529,6 +536,7 @@ oct_cuda_world_new(const oct_cuda_options *options, GError **error) {
                 options->devices, OCT_CUDA_DEVICES_MAX, options->deadline_ns, HOUR_NS);
     return NULL;
   }
+  set_environment(options);
   if (!count_gpus(&n_gpus, error))
     return NULL;
   oct_cuda_world *w = g_new0(oct_cuda_world, 1);

@@ -43,6 +43,23 @@ wrong_options_are_refused(void) {
   }
 }
 
+/* NCCL asks the environment, once. */
+static void
+multicast_is_off_unless_asked_for(void) {
+  static const char *const texts[] = {"cuda:nvls=1", "cuda", "cuda:nvls=0"};
+  for (gsize i = 0; i < G_N_ELEMENTS(texts); i++) {
+    g_autoptr(GError) error = NULL;
+    g_assert_true(g_setenv("NCCL_NVLS_ENABLE", "1", TRUE));
+    oct_world *world = oct_backend_world_new(texts[i], &error);
+    if (world != NULL)
+      oct_world_free(world);
+    if (error != NULL && strstr(error->message, "without CUDA") != NULL)
+      g_test_skip(error->message);
+    else
+      g_assert_cmpstr(g_getenv("NCCL_NVLS_ENABLE"), ==, i == 0 ? "1" : "0");
+  }
+}
+
 /* ---------------------------------------------------------------- groups */
 
 #define RANKS 4
@@ -418,6 +435,8 @@ main(int argc, char **argv) {
                   a_device_that_hangs_is_told_at_the_deadline);
   g_test_add_func("/cuda/world/where-it-cannot-be-it-says-why", where_it_cannot_be_it_says_why);
   g_test_add_func("/cuda/world/wrong-options-are-refused", wrong_options_are_refused);
+  g_test_add_func("/cuda/world/multicast-is-off-unless-asked-for",
+                  multicast_is_off_unless_asked_for);
   g_test_add_func("/cuda/world/ranks-meet-before-any-goes-on", ranks_meet_before_any_goes_on);
   g_test_add_func("/cuda/world/a-broken-group-lets-everybody-go", a_broken_group_lets_everybody_go);
   g_test_add_func("/cuda/world/devices-beyond-the-gpus-share-them",
