@@ -1,14 +1,11 @@
 #include "backends/cuda/comm.h"
 
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "backends/cuda/glue.h"
-#include "backends/cuda/libraries.h"
+#include "backends/cuda/seat.h"
 #include "engine/base/assert.h"
 
-#define NAP_NS         100000
 #define EXCHANGE_BYTES ((gsize)64 << 20) /* sums of 10 MiB between two ranks, 3 among 8 */
 #define TIMEOUT_CYCLES ((guint64)20 * 1000 * 1000 * 1000) /* some 10 s of a GPU's clock */
 
@@ -31,8 +28,8 @@ struct oct_cuda_circle {
   guint32 n; /* ranks of a ring */
   ring *rings;
   guint32 n_rings;
-  pthread_mutex_t lock;
-  ncclComm_t *comms; /* [ranks] */
+  pthread_mutex_t lock; /* of what the rings say of failures */
+  oct_cuda_seat *seats; /* [ranks] */
 };
 
 struct oct_cuda_comm {
@@ -41,8 +38,7 @@ struct oct_cuda_comm {
   ring *ring;
   guint32 n, member;     /* of the ring; this rank's place in it */
   guint32 first, stride; /* rank of member 0, and from one to the next */
-  const oct_nccl *nccl;
-  ncclComm_t comm;
+  oct_cuda_seat *seat;   /* in the ring's communicator */
   gboolean has_peers;
   oct_cuda_peers peers;
   guint32 *failed; /* of the ring */
@@ -63,7 +59,9 @@ oct_cuda_circle_new(oct_cuda_group *group, oct_cuda_circle_kind kind) {
   c->rings = g_new0(ring, c->n_rings);
   for (guint32 i = 0; i < c->n_rings; i++)
     c->rings[i].meeting.n = c->n;
-  c->comms = g_new0(ncclComm_t, group->n_ranks);
+  c->seats = g_new0(oct_cuda_seat, group->n_ranks);
+  for (guint32 i = 0; i < group->n_ranks; i++)
+    oct_cuda_seat_init(&c->seats[i]);
   pthread_mutex_init(&c->lock, NULL);
   return c;
 }
@@ -73,7 +71,9 @@ oct_cuda_circle_free(oct_cuda_circle *c) {
   if (c == NULL)
     return;
   pthread_mutex_destroy(&c->lock);
-  g_free(c->comms);
+  for (guint32 i = 0; i < c->group->n_ranks; i++)
+    oct_cuda_seat_clear(&c->seats[i]);
+  g_free(c->seats);
   g_free(c->rings);
   g_free(c);
 }
@@ -90,66 +90,39 @@ oct_cuda_circle_release(oct_cuda_circle *c) {
 
 void
 oct_cuda_circle_abort(oct_cuda_circle *c) {
-  pthread_mutex_lock(&c->lock);
   for (guint32 i = 0; i < c->group->n_ranks; i++)
-    if (c->comms[i] != NULL) {
-      const oct_nccl *nccl = oct_nccl_get(NULL);
-      (void)nccl->ncclCommAbort(c->comms[i]);
-      c->comms[i] = NULL;
-    }
-  pthread_mutex_unlock(&c->lock);
+    oct_cuda_seat_abort(&c->seats[i]);
 }
 
 /* ---------------------------------------------------------------- NCCL */
 
-/* Non-blocking calls: what is in progress is waited for, as long as the deadline says. */
-static gboolean
-settle(oct_cuda_comm *c, ncclResult_t result, const char *what) {
-  const struct timespec nap = {.tv_nsec = NAP_NS};
-  gint64 naps = c->rank->group->options->deadline_ns / NAP_NS;
-  for (; result == ncclInProgress && naps > 0; naps--) {
-    if (oct_cuda_group_is_broken(c->rank->group))
-      return FALSE;
-    nanosleep(&nap, NULL);
-    if (c->nccl->ncclCommGetAsyncError(c->comm, &result) != ncclSuccess)
-      result = ncclInternalError;
-  }
-  if (result == ncclSuccess)
-    return TRUE;
-  char message[96];
-  (void)g_snprintf(message, sizeof message, "GPU %u: NCCL: %s: %s", c->rank->device, what,
-                   result == ncclInProgress ? "takes longer than the deadline"
-                                            : c->nccl->ncclGetErrorString(result));
-  oct_cuda_fail(c->rank, message);
-  return FALSE;
-}
-
 static gboolean
 join_nccl(oct_cuda_comm *c) {
   g_autoptr(GError) error = NULL;
-  c->nccl = oct_nccl_get(&error);
-  if (c->nccl == NULL) {
+  const oct_nccl *nccl = oct_nccl_get(&error);
+  if (nccl == NULL) {
     oct_cuda_fail(c->rank, error->message);
     return FALSE;
   }
   if (c->member == 0)
-    c->ring->has_id = c->nccl->ncclGetUniqueId(&c->ring->id) == ncclSuccess;
+    c->ring->has_id = nccl->ncclGetUniqueId(&c->ring->id) == ncclSuccess;
   if (!oct_cuda_group_meet_some(c->rank->group, &c->ring->meeting))
     return FALSE;
   if (!c->ring->has_id) {
     oct_cuda_fail(c->rank, "NCCL gives no id for a communicator");
     return FALSE;
   }
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  ncclResult_t result =
-      c->nccl->ncclCommInitRankConfig(&c->comm, (int)c->n, c->ring->id, (int)c->member, &config);
-  if (!settle(c, result, "joining"))
-    return FALSE;
-  pthread_mutex_lock(&c->circle->lock);
-  c->circle->comms[c->rank->index] = c->comm;
-  pthread_mutex_unlock(&c->circle->lock);
-  return TRUE;
+  return oct_cuda_seat_join(c->seat, c->rank, nccl, &c->ring->id, c->n, c->member);
+}
+
+static gboolean
+meet(oct_cuda_comm *c, const oct_cuda_meet *m) {
+  return oct_cuda_seat_meet(c->seat, c->rank, m);
+}
+
+static ncclDataType_t
+sum_type(const oct_cuda_comm *c) {
+  return oct_cuda_rank_type(c->rank) == OCT_CUDA_F32 ? ncclFloat32 : ncclBfloat16;
 }
 
 /* ---------------------------------------------------------------- peers */
@@ -222,6 +195,7 @@ oct_cuda_comm_new(oct_cuda_rank *r, oct_cuda_circle *circle, gsize sum_elements,
   oct_cuda_comm *c = g_new0(oct_cuda_comm, 1);
   c->rank = r;
   c->circle = circle;
+  c->seat = &circle->seats[r->index];
   place(c);
   gboolean fine = c->n == 1;
   if (c->n > 1 && r->group->shared_gpus) {
@@ -240,11 +214,8 @@ void
 oct_cuda_comm_free(oct_cuda_comm *c) {
   if (c == NULL)
     return;
+  oct_cuda_seat_abort(c->seat);
   pthread_mutex_lock(&c->circle->lock);
-  ncclComm_t *mine = &c->circle->comms[c->rank->index];
-  if (*mine != NULL)
-    (void)c->nccl->ncclCommAbort(*mine);
-  *mine = NULL;
   c->ring->failed[c->member] = NULL;
   pthread_mutex_unlock(&c->circle->lock);
   if (c->ring->written[c->member] != NULL)
@@ -372,11 +343,8 @@ oct_cuda_comm_sum(oct_cuda_comm *c, const oct_cuda_sum *call) {
            end_shared(c) && finish(c, call, c->sum);
   if (sum_by_peers(c, call, &fine))
     return fine;
-  return settle(c,
-                c->nccl->ncclAllReduce(call->x, call->x, elements,
-                                       type == OCT_CUDA_F32 ? ncclFloat32 : ncclBfloat16, ncclSum,
-                                       c->comm, c->rank->compute),
-                "a sum") &&
+  return meet(c, &(oct_cuda_meet){OCT_CUDA_MEET_SUM, sum_type(c), elements, call->x, call->x,
+                                  "a sum"}) &&
          finish(c, call, call->x);
 }
 
@@ -408,9 +376,8 @@ oct_cuda_comm_gather(oct_cuda_comm *c, const float *x, guint32 n, guint32 width,
     return place_columns(c, x, n, width, 0, out);
   if (c->rank->group->shared_gpus)
     return gather_shared(c, x, n, width, out);
-  if (!settle(c,
-              c->nccl->ncclAllGather(x, c->gathered, each, ncclFloat32, c->comm, c->rank->compute),
-              "gathering"))
+  if (!meet(c,
+            &(oct_cuda_meet){OCT_CUDA_MEET_GATHER, ncclFloat32, each, x, c->gathered, "gathering"}))
     return FALSE;
   for (guint32 i = 0; i < c->n; i++)
     if (!place_columns(c, c->gathered + i * each, n, width, i, out))
@@ -424,9 +391,8 @@ gather_rows(oct_cuda_comm *c, const oct_cuda_gather_parts *call, const void **so
   gsize bytes = (gsize)call->n * call->row_bytes;
   for (guint32 i = 0; i < c->n; i++)
     sources[i] = (const guint8 *)c->gathered + i * bytes;
-  return settle(
-      c, c->nccl->ncclAllGather(call->x, c->gathered, bytes, ncclInt8, c->comm, c->rank->compute),
-      "gathering");
+  return meet(c, &(oct_cuda_meet){OCT_CUDA_MEET_GATHER, ncclInt8, bytes, call->x, c->gathered,
+                                  "gathering"});
 }
 
 gboolean
@@ -450,8 +416,7 @@ gboolean
 oct_cuda_comm_gather_runs(oct_cuda_comm *c, const void *x, gsize bytes, void *out) {
   oct_cuda_rank *r = c->rank;
   if (!r->group->shared_gpus)
-    return settle(c, c->nccl->ncclAllGather(x, out, bytes, ncclInt8, c->comm, r->compute),
-                  "gathering");
+    return meet(c, &(oct_cuda_meet){OCT_CUDA_MEET_GATHER, ncclInt8, bytes, x, out, "gathering"});
   if (!begin_shared(c, x))
     return FALSE;
   for (guint32 i = 0; i < c->n; i++)
@@ -469,11 +434,8 @@ oct_cuda_comm_scatter_sums(oct_cuda_comm *c, const void *x, gsize elements, void
   oct_cuda_type type = oct_cuda_rank_type(r);
   const void *parts[OCT_CUDA_PEERS_MAX];
   if (!r->group->shared_gpus)
-    return settle(c,
-                  c->nccl->ncclReduceScatter(x, out, elements,
-                                             type == OCT_CUDA_F32 ? ncclFloat32 : ncclBfloat16,
-                                             ncclSum, c->comm, r->compute),
-                  "scattered sums");
+    return meet(c, &(oct_cuda_meet){OCT_CUDA_MEET_SCATTER_SUMS, sum_type(c), elements, x, out,
+                                    "scattered sums"});
   if (!begin_shared(c, x))
     return FALSE;
   for (guint32 i = 0; i < c->n; i++)
@@ -484,29 +446,12 @@ oct_cuda_comm_scatter_sums(oct_cuda_comm *c, const void *x, gsize elements, void
          end_shared(c);
 }
 
-static gboolean
-is_under_way(ncclResult_t result) {
-  return result == ncclSuccess || result == ncclInProgress;
-}
-
-static ncclResult_t
-send_and_receive(oct_cuda_comm *c, const guint8 *x, gsize bytes, guint8 *out) {
-  ncclResult_t result = c->nccl->ncclGroupStart();
-  for (guint32 i = 0; i < c->n && is_under_way(result); i++) {
-    result = c->nccl->ncclSend(x + i * bytes, bytes, ncclInt8, (int)i, c->comm, c->rank->compute);
-    if (is_under_way(result))
-      result =
-          c->nccl->ncclRecv(out + i * bytes, bytes, ncclInt8, (int)i, c->comm, c->rank->compute);
-  }
-  ncclResult_t ended = c->nccl->ncclGroupEnd();
-  return is_under_way(result) ? ended : result;
-}
-
 gboolean
 oct_cuda_comm_exchange(oct_cuda_comm *c, const void *x, gsize bytes, void *out) {
   oct_cuda_rank *r = c->rank;
   if (!r->group->shared_gpus)
-    return settle(c, send_and_receive(c, x, bytes, out), "an exchange");
+    return meet(c,
+                &(oct_cuda_meet){OCT_CUDA_MEET_EXCHANGE, ncclInt8, bytes, x, out, "an exchange"});
   if (!begin_shared(c, x))
     return FALSE;
   for (guint32 i = 0; i < c->n; i++)

@@ -286,17 +286,51 @@ a_worker_ends_with_its_lost_instance(void) {
 
 /* ---------------------------------------------------------------- failing devices */
 
+#define LARGE_HIDDEN 4096
+#define LARGE_PROMPT 1536 /* of such rows, more than kernels over peers' memory take */
+
 typedef struct failure {
   guint32 tensor, times; /* instances, one after another */
   gboolean kill;         /* the worker, in step 3 */
+  gboolean large;        /* each step is a prompt whose sums on GPUs of their own go by NCCL */
   double told_s[4];      /* from the step's submission to its fault */
   double opened_s[4];    /* the next one, from the fault on */
   char message[96];
 } failure;
 
 static void
-submit_token(oct_world *world, guint32 instance, guint64 number, guint32 token) {
+submit(oct_world *world, guint32 instance, oct_step_builder *builder) {
   g_autoptr(GError) error = NULL;
+  oct_submit answer = oct_world_submit(world, instance, oct_step_end(builder), &error);
+  g_assert_no_error(error);
+  g_assert_cmpint(answer, ==, OCT_SUBMIT_OK);
+}
+
+static void
+submit_prompt(oct_world *world, guint32 instance, guint64 number) {
+  g_autoptr(oct_step_builder) builder = oct_step_builder_new();
+  guint32 *ids, slot = (guint32)number - 1, pages = LARGE_PROMPT / 16;
+  oct_step_begin(builder, number, 1);
+  oct_slot_open *o = oct_step_add_open(builder);
+  o->slot = slot;
+  o->prompt_tokens = LARGE_PROMPT;
+  for (guint32 i = 0; i < pages; i++)
+    *oct_step_add_change(builder) =
+        (oct_page_change){.slot = slot, .index = i, .page = slot * pages + i};
+  guint32 at = oct_step_add_tokens(builder, NULL, LARGE_PROMPT, &ids);
+  for (guint32 i = 0; i < LARGE_PROMPT; i++)
+    ids[i] = 3 + i % 500;
+  oct_slice *s = oct_step_add_slice(builder);
+  s->slot = slot;
+  s->source = OCT_SOURCE_IDS;
+  s->sample = OCT_SAMPLE_LAST;
+  s->n_tokens = LARGE_PROMPT;
+  s->tokens = at;
+  submit(world, instance, builder);
+}
+
+static void
+submit_token(oct_world *world, guint32 instance, guint64 number, guint32 token) {
   g_autoptr(oct_step_builder) builder = oct_step_builder_new();
   oct_step_begin(builder, number, 1);
   if (number == 1) {
@@ -310,9 +344,7 @@ submit_token(oct_world *world, guint32 instance, guint64 number, guint32 token) 
   s->position = (guint32)number - 1;
   if (number == 1)
     s->tokens = oct_step_add_tokens(builder, &token, 1, NULL);
-  oct_submit answer = oct_world_submit(world, instance, oct_step_end(builder), &error);
-  g_assert_no_error(error);
-  g_assert_cmpint(answer, ==, OCT_SUBMIT_OK);
+  submit(world, instance, builder);
 }
 
 /* The first try may meet the worker that is about to end. */
@@ -338,20 +370,29 @@ run_into_a_fault(oct_world *world, void *arg) {
   failure *f = arg;
   static const guint16 devices[] = {0, 1};
   oct_parallel parallel = OCT_PARALLEL_DEFAULT;
+  oct_model_spec spec = *fixture_dense();
   parallel.tensor = f->tensor;
+  spec.hidden = f->large ? LARGE_HIDDEN : spec.hidden;
   for (guint32 i = 0; i < f->times; i++) {
-    oct_instance_config config = fixture_config(fixture_dense(), parallel);
+    oct_instance_config config = fixture_config(&spec, parallel);
     oct_event event;
     guint32 instance;
     config.devices = devices;
     config.check_tags = FALSE;
+    if (f->large) {
+      config.max_batched_tokens = LARGE_PROMPT;
+      config.memory.groups[0].n_device = 3 * LARGE_PROMPT / 16;
+    }
     gint64 began = g_get_monotonic_time();
     open_again(world, &config, &instance, &event);
     f->opened_s[i] = (double)(g_get_monotonic_time() - began) * 1e-6;
     for (guint64 number = 1; event.kind != OCT_EVENT_FAULT; number++) {
       g_assert_cmpuint(number, <=, 3);
       began = g_get_monotonic_time();
-      submit_token(world, instance, number, 3);
+      if (f->large)
+        submit_prompt(world, instance, number);
+      else
+        submit_token(world, instance, number, 3);
       if (f->kill && number == 3)
         g_assert_cmpint(kill(oct_remote_worker(world), SIGKILL), ==, 0);
       next(world, &event);
@@ -411,6 +452,22 @@ a_device_that_hangs_is_told_at_the_deadline(void) {
   g_assert_cmpfloat(f.told_s[0], <, 6);
 }
 
+/* The others of such sums wait in NCCL, which is aborted. */
+static void
+nor_do_ranks_with_large_sums(void) {
+  failure lost = {.tensor = 2, .times = 2, .large = TRUE}, hangs = lost;
+  if (!fail("remote@cuda:exit_on_loss=1,fault_step=3,fault_rank=1,devices=2", &lost) ||
+      !fail("remote@cuda:exit_on_loss=1,fault_step=3,fault_rank=1,fault_hang=1,devices=2,"
+            "deadline_ns=2000000000",
+            &hangs))
+    return;
+  g_assert_nonnull(strstr(lost.message, "illegal memory access"));
+  g_assert_cmpfloat(lost.told_s[0], <, 2);
+  g_assert_nonnull(strstr(hangs.message, "takes longer than"));
+  g_assert_cmpfloat(hangs.told_s[0], >=, 1.5);
+  g_assert_cmpfloat(hangs.told_s[0], <, 6);
+}
+
 static void
 a_killed_worker_is_told_at_once(void) {
   failure f = {.tensor = 1, .times = 3, .kill = TRUE};
@@ -433,6 +490,7 @@ main(int argc, char **argv) {
                   the_other_ranks_do_not_wait_for_a_lost_one);
   g_test_add_func("/cuda/world/a-device-that-hangs-is-told-at-the-deadline",
                   a_device_that_hangs_is_told_at_the_deadline);
+  g_test_add_func("/cuda/world/nor-do-ranks-with-large-sums", nor_do_ranks_with_large_sums);
   g_test_add_func("/cuda/world/where-it-cannot-be-it-says-why", where_it_cannot_be_it_says_why);
   g_test_add_func("/cuda/world/wrong-options-are-refused", wrong_options_are_refused);
   g_test_add_func("/cuda/world/multicast-is-off-unless-asked-for",
