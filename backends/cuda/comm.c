@@ -7,7 +7,8 @@
 #include "engine/base/assert.h"
 
 #define EXCHANGE_BYTES ((gsize)64 << 20) /* sums of 10 MiB between two ranks, 3 among 8 */
-#define TIMEOUT_CYCLES ((guint64)20 * 1000 * 1000 * 1000) /* some 10 s of a GPU's clock */
+/* Kernels wait for a peer so much longer than the host for their step: it knows more to say. */
+#define LATER_NS 1000000000
 
 /* Ranks that meet: a tensor group, or those with the same place in the groups of all domains. */
 typedef struct ring {
@@ -154,11 +155,12 @@ join_peers(oct_cuda_comm *c) {
   pthread_mutex_unlock(&c->circle->lock);
   if (!oct_cuda_group_meet_some(r->group, &c->ring->meeting))
     return FALSE;
+  gint64 wait_ns = r->group->options->deadline_ns + LATER_NS;
   c->peers = (oct_cuda_peers){.rank = c->member,
                               .n = c->n,
                               .buffer_bytes = EXCHANGE_BYTES,
                               .failed = c->failed,
-                              .timeout_cycles = TIMEOUT_CYCLES};
+                              .timeout_cycles = oct_cuda_rank_cycles(r, wait_ns)};
   memcpy(c->peers.buffers, c->ring->buffers, sizeof c->peers.buffers);
   memcpy(c->peers.signals, c->ring->signals, sizeof c->peers.signals);
   c->has_peers = all_reach(c);

@@ -176,6 +176,14 @@ oct_cuda_drain(oct_cuda_rank *r, cudaStream_t stream, const char *what) {
   return wait_for(r, query_stream, stream, what);
 }
 
+guint64
+oct_cuda_rank_cycles(oct_cuda_rank *r, gint64 ns) {
+  int khz = 0; /* the highest */
+  if (!oct_cuda_note(r, cudaDeviceGetAttribute(&khz, cudaDevAttrClockRate, r->gpu), "its clock"))
+    return 0;
+  return ((guint64)ns / 1000 + 1) * (guint64)khz / 1000 + 1;
+}
+
 oct_cuda_type
 oct_cuda_rank_type(const oct_cuda_rank *r) {
   return r->group->options->float32 ? OCT_CUDA_F32 : OCT_CUDA_BF16;

@@ -57,6 +57,8 @@ gboolean oct_cuda_wait(oct_cuda_rank *rank, cudaEvent_t event,
 /* Until the stream has done all it has. */
 gboolean oct_cuda_drain(oct_cuda_rank *rank, cudaStream_t stream,
                         const char *what) G_GNUC_WARN_UNUSED_RESULT;
+/* So many cycles of the GPU's clock are at least that time. 0: noted. */
+guint64 oct_cuda_rank_cycles(oct_cuda_rank *rank, gint64 ns);
 /* The type of activations. */
 oct_cuda_type oct_cuda_rank_type(const oct_cuda_rank *rank);
 

@@ -379,6 +379,23 @@ ranks_at_work_are_aborted(void) {
   }
 }
 
+/* As many as last as long. */
+static void
+cycles_are_those_of_the_time(void) {
+  if (real_nccl(1) == NULL)
+    return;
+  party p;
+  party_open(&p, &stub, 1);
+  guint64 second = oct_cuda_rank_cycles(&p.ranks[0], 1000000000);
+  guint64 hour = oct_cuda_rank_cycles(&p.ranks[0], 3600 * (gint64)1000000000);
+  g_test_message("%.3f GHz", (double)second * 1e-9);
+  g_assert_cmpuint(second, >, 500000000);
+  g_assert_cmpuint(second, <, 5000000000);
+  g_assert_cmpfloat_with_epsilon((double)hour / (double)second, 3600, 0.1);
+  g_assert_false(p.ranks[0].failed);
+  party_close(&p);
+}
+
 int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
@@ -390,5 +407,6 @@ main(int argc, char **argv) {
   g_test_add_func("/cuda/seat/a-rank-that-joins-alone-comes-back",
                   a_rank_that_joins_alone_comes_back);
   g_test_add_func("/cuda/seat/ranks-at-work-are-aborted", ranks_at_work_are_aborted);
+  g_test_add_func("/cuda/seat/cycles-are-those-of-the-time", cycles_are_those_of_the_time);
   return g_test_run();
 }
