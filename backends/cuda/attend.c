@@ -532,33 +532,30 @@ oct_cuda_forward_delta(oct_cuda_forward *f, const oct_cuda_layer *l) {
 
 /* ---------------------------------------------------------------- workspace */
 
+/* Bytes with which every call of the layer does: batches and contexts are no larger than these. */
 static gsize
-workspace_of(oct_cuda_forward *f, const oct_cuda_layer *l, const oct_cuda_batch *batch,
-             guint32 n_decode) {
-  guint32 queries = n_decode == batch->n_seqs ? 1 : batch->n_tokens;
+workspace_of(oct_cuda_forward *f, const oct_cuda_layer *l) {
+  const oct_cuda_batch most = {.n_tokens = f->options.max_tokens, .n_seqs = f->options.max_seqs};
   if (l->attention->kind == OCT_ATTENTION_KDA) {
     oct_cuda_kda call = delta_call(f, l);
-    call.batch = batch;
-    call.n_decode = n_decode;
+    call.batch = &most;
     return oct_cuda_kda_workspace(&f->rank->queue, &call);
   }
   if (f->rank->group->n_context > 1) {
     oct_cuda_context_attention call =
-        part_call(f, l, MIN(batch->n_tokens, OCT_FORWARD_CONTEXT), f->options.max_context);
+        part_call(f, l, MIN(most.n_tokens, OCT_FORWARD_CONTEXT), f->options.max_context);
     return oct_cuda_context_workspace(&f->rank->queue, &call);
   }
   if (l->attention->kind == OCT_ATTENTION_MLA) {
     oct_cuda_mla call = latent_call(f, l);
-    call.batch = batch;
-    call.n_decode = n_decode;
-    call.max_queries = queries;
+    call.batch = &most;
+    call.max_queries = most.n_tokens;
     call.max_context = f->options.max_context;
     return oct_cuda_mla_workspace(&f->rank->queue, &call);
   }
   oct_cuda_attention call = attention_call(f, l);
-  call.batch = batch;
-  call.n_decode = n_decode;
-  call.max_queries = queries;
+  call.batch = &most;
+  call.max_queries = most.n_tokens;
   call.max_context = f->options.max_context;
   return oct_cuda_attention_workspace(&f->rank->queue, &call);
 }
@@ -574,22 +571,14 @@ gather_of(oct_cuda_forward *f, const oct_cuda_layer *l) {
   return oct_cuda_attention_gather(&f->rank->queue, &call);
 }
 
-/* Over batches of decodes of every size, of one prompt, and of both. */
 gsize
 oct_cuda_forward_attention_workspace(oct_cuda_forward *f) {
   gsize most = 0, gather = 0;
-  guint32 seqs = MIN(f->options.max_seqs, f->options.max_tokens);
-  for (guint32 i = 0; i < f->rank->n_layers; i++)
-    if (f->model->layers[i].attention->kind == OCT_ATTENTION_GQA)
-      gather = MAX(gather, gather_of(f, &f->model->layers[i]));
-  for (guint32 i = 0; i < f->rank->n_layers; i++)
-    for (guint32 n = 1; n <= seqs && f->model->layers[i].place == 0; n++) {
-      const oct_cuda_layer *l = &f->model->layers[i];
-      oct_cuda_batch decodes = {.n_tokens = n, .n_seqs = n};
-      oct_cuda_batch mixed = {.n_tokens = f->options.max_tokens, .n_seqs = n};
-      most = MAX(most, workspace_of(f, l, &decodes, n));
-      most = MAX(most, workspace_of(f, l, &mixed, n - 1));
-      most = MAX(most, workspace_of(f, l, &mixed, 0));
-    }
+  for (guint32 i = 0; i < f->rank->n_layers; i++) {
+    const oct_cuda_layer *l = &f->model->layers[i];
+    most = MAX(most, workspace_of(f, l));
+    if (l->attention->kind == OCT_ATTENTION_GQA)
+      gather = MAX(gather, gather_of(f, l));
+  }
   return most + gather;
 }

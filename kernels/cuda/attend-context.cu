@@ -159,18 +159,21 @@ make_args(const oct_cuda_context_attention *c) {
   return a;
 }
 
-/* The kernel that takes the call if it gets a workspace of *bytes; args as it wants them. */
+/* The kernel that takes the call if its workspace does, args as it wants them; bytes that do, and
+ * what is used of those that there are. */
 static oct_cuda_attention_path
 plan_part(const oct_cuda_queue *queue, const oct_cuda_context_attention *c, attend_args *a,
-          size_t *bytes) {
+          size_t *bytes, size_t *used) {
   *a = make_args(c);
-  *bytes = 0;
+  *bytes = *used = 0;
   if (c->max_visible == 0 || (c->kv.page_tokens & (c->kv.page_tokens - 1)) != 0)
     return OCT_CUDA_ATTENTION_PLAIN;
   if (!c->kv.has_values) {
     oct_cuda_attention_path path = oct_latent_part_path(queue, *a, c->type, c->path);
-    if (path != OCT_CUDA_ATTENTION_PLAIN)
-      *bytes = oct_latent_part_bytes(queue, *a, path, c->max_visible);
+    if (path != OCT_CUDA_ATTENTION_PLAIN) {
+      *bytes = oct_latent_part_bytes(queue, *a, c->max_visible);
+      *used = oct_latent_part_used(queue, *a, path, c->max_visible, c->workspace_bytes);
+    }
     return path;
   }
   if ((c->path != OCT_CUDA_ATTENTION_AUTO && c->path != OCT_CUDA_ATTENTION_DECODE) ||
@@ -178,23 +181,32 @@ plan_part(const oct_cuda_queue *queue, const oct_cuda_context_attention *c, atte
     return OCT_CUDA_ATTENTION_PLAIN;
   oct_attend_share_out(queue, c->max_visible, a);
   *bytes = oct_attend_decode_bytes(*a);
+  *used = oct_attend_decode_used(*a, c->workspace_bytes);
   return OCT_CUDA_ATTENTION_DECODE;
 }
 
 size_t
 oct_cuda_context_workspace(const oct_cuda_queue *queue, const oct_cuda_context_attention *call) {
   attend_args a;
-  size_t bytes;
-  (void)plan_part(queue, call, &a, &bytes);
+  size_t bytes, used;
+  (void)plan_part(queue, call, &a, &bytes, &used);
   return bytes;
+}
+
+size_t
+oct_cuda_context_used(const oct_cuda_queue *queue, const oct_cuda_context_attention *call) {
+  attend_args a;
+  size_t bytes, used;
+  (void)plan_part(queue, call, &a, &bytes, &used);
+  return used;
 }
 
 uint32_t
 oct_cuda_context_paths(const oct_cuda_queue *queue, const oct_cuda_context_attention *call) {
   attend_args a;
-  size_t bytes;
-  oct_cuda_attention_path path = plan_part(queue, call, &a, &bytes);
-  return 1u << (bytes <= call->workspace_bytes ? path : OCT_CUDA_ATTENTION_PLAIN);
+  size_t bytes, used;
+  oct_cuda_attention_path path = plan_part(queue, call, &a, &bytes, &used);
+  return 1u << (used <= call->workspace_bytes ? path : OCT_CUDA_ATTENTION_PLAIN);
 }
 
 int
@@ -204,12 +216,13 @@ oct_cuda_context_attend(const oct_cuda_queue *queue, const oct_cuda_context_atte
   if (call->kv.width > 32 * PARTS_MAX || call->kv.n_heads != 1)
     return OCT_CUDA_UNSUPPORTED;
   attend_args a;
-  size_t bytes;
-  oct_cuda_attention_path path = plan_part(queue, call, &a, &bytes);
-  if (path == OCT_CUDA_ATTENTION_PLAIN || bytes > call->workspace_bytes)
+  size_t bytes, used;
+  oct_cuda_attention_path path = plan_part(queue, call, &a, &bytes, &used);
+  if (path == OCT_CUDA_ATTENTION_PLAIN || used > call->workspace_bytes)
     return OCT_BY_TYPE(call->type, T, launch_by_cache<T>(queue, call));
   if (!call->kv.has_values)
-    return oct_latent_part(queue, a, path, call->max_visible, call->workspace);
+    return oct_latent_part(queue, a, path, call->max_visible, call->workspace,
+                           call->workspace_bytes);
   return oct_attend_decode_with(queue, a, call->workspace, call->workspace_bytes);
 }
 

@@ -49,9 +49,8 @@ template <typename C> struct latent_layout {
 OCT_DEVICE void
 latent_range(const attend_args &a, uint32_t length, uint32_t split, uint32_t *begin,
              uint32_t *end) {
-  uint32_t chunk = a.chunk;
-  if (chunk == 0)
-    chunk = ((length + a.n_splits - 1) / a.n_splits + KEYS - 1) / KEYS * KEYS;
+  uint32_t chunk = a.chunk == 0 ? ((length + a.n_splits - 1) / a.n_splits + KEYS - 1) / KEYS * KEYS
+                                : fixed_chunk(a, length);
   *begin = min(length, split * chunk);
   *end = min(length, (split + 1) * chunk);
 }
@@ -321,7 +320,9 @@ __launch_bounds__(THREADS, 2) attend_latent(attend_args a) {
       put_nothing(a, token, head);
     return;
   }
-  uint32_t row = a.visible != NULL ? token : seq;
+  uint32_t row = (a.visible != NULL ? token : seq) - a.first_seq;
+  if (row >= a.n_seqs) /* another launch's */
+    return;
   uint32_t full = shared_address(barriers), free = full + 8 * at::STAGES;
   uint32_t begin, end;
   latent_range(a, a.visible != NULL ? a.visible[token] : a.batch.token_position[token] + 1, split,

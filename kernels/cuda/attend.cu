@@ -25,10 +25,10 @@ make_args(const oct_cuda_attention *c) {
   return a;
 }
 
-/* Sequences by runs of heads that a block takes. */
+/* Runs of heads that a block takes, of a sequence. */
 static uint32_t
-pairs_of(const attend_args &a) {
-  return a.n_seqs * a.kv.n_heads * ceil_div(a.group, oct_attend_decode_heads(a));
+runs_of(const attend_args &a) {
+  return a.kv.n_heads * ceil_div(a.group, oct_attend_decode_heads(a));
 }
 
 static uint32_t
@@ -42,7 +42,7 @@ seen_context(uint32_t max_context, uint32_t window) {
 void
 oct_attend_share_out(const oct_cuda_queue *queue, uint32_t max_context, attend_args *a) {
   uint32_t context = seen_context(max_context, a->window);
-  uint32_t pairs = pairs_of(*a), units = ceil_div(context, OCT_ATTEND_UNIT);
+  uint32_t pairs = a->n_seqs * runs_of(*a), units = ceil_div(context, OCT_ATTEND_UNIT);
   if ((queue->flags & OCT_CUDA_FIXED_ORDER) != 0) {
     a->chunk = OCT_ATTEND_CHUNK;
     a->n_splits = ceil_div(context, a->chunk);
@@ -107,34 +107,88 @@ make_plan(const oct_cuda_queue *queue, const oct_cuda_attention *c) {
   return plan;
 }
 
-size_t
-oct_attend_decode_bytes(const attend_args &a) {
-  uint32_t places = a.n_shares > 0 ? 2 * a.n_shares : pairs_of(a) * a.n_splits;
-  if (a.n_seqs == 0 || a.in_cluster || (a.n_shares == 0 && a.n_splits == 1))
-    return 0;
-  return OCT_ATTEND_COUNTS +
-         (size_t)places * oct_attend_decode_heads(a) * (a.kv.width + 2) * sizeof(float);
+/* Of so many parts. */
+static size_t
+part_bytes(const attend_args &a, size_t n) {
+  return n * oct_attend_decode_heads(a) * (a.kv.width + 2) * sizeof(float);
 }
 
 static bool
-fits(const attend_args &a, size_t bytes) {
-  return oct_attend_decode_bytes(a) <= bytes && pairs_of(a) <= OCT_ATTEND_COUNTS / sizeof(uint32_t);
+has_parts(const attend_args &a) {
+  return a.n_seqs > 0 && !a.in_cluster && (a.n_shares > 0 || a.n_splits > 1);
+}
+
+/* Grows with sequences and keys. In a fixed order those of some sequences do, which then go at a
+ * time. */
+size_t
+oct_attend_decode_bytes(const attend_args &a) {
+  if (!has_parts(a))
+    return 0;
+  if (a.n_shares > 0)
+    return OCT_ATTEND_COUNTS + part_bytes(a, 2 * a.n_shares);
+  size_t one = part_bytes(a, runs_of(a) * a.n_splits), all = a.n_seqs * one;
+  size_t most = one > OCT_CUDA_FIXED_BYTES ? one : OCT_CUDA_FIXED_BYTES;
+  return OCT_ATTEND_COUNTS + (all < most ? all : most);
+}
+
+/* Sequences of a launch, whose parts and counts have to have room; 0: not even one's have. */
+static uint32_t
+seqs_at_a_time(attend_args *a, size_t workspace_bytes) {
+  size_t runs = runs_of(*a), most = OCT_ATTEND_COUNTS / sizeof(uint32_t) / runs;
+  if (!has_parts(*a))
+    return a->n_seqs;
+  size_t room = workspace_bytes > OCT_ATTEND_COUNTS
+                    ? (workspace_bytes - OCT_ATTEND_COUNTS) / part_bytes(*a, 1)
+                    : 0;
+  if (a->n_shares > 0)
+    a->n_shares = room / 2 < a->n_shares ? (uint32_t)(room / 2) : a->n_shares;
+  else if (room / (runs * a->n_splits) < most)
+    most = room / (runs * a->n_splits);
+  if (a->n_shares == 0 && a->n_splits == 1)
+    return 0;
+  return (uint32_t)(most < a->n_seqs ? most : a->n_seqs);
+}
+
+size_t
+oct_attend_decode_used(const attend_args &args, size_t workspace_bytes) {
+  attend_args a = args;
+  uint32_t n = seqs_at_a_time(&a, workspace_bytes);
+  if (n == 0 && a.n_seqs > 0)
+    return SIZE_MAX;
+  if (!has_parts(a))
+    return 0;
+  return OCT_ATTEND_COUNTS +
+         part_bytes(a, a.n_shares > 0 ? 2 * a.n_shares : n * runs_of(a) * a.n_splits);
 }
 
 int
 oct_attend_decode_with(const oct_cuda_queue *queue, const attend_args &args, void *workspace,
                        size_t workspace_bytes) {
   attend_args a = args;
-  if (!fits(a, workspace_bytes))
+  uint32_t step = seqs_at_a_time(&a, workspace_bytes);
+  if (step == 0)
     return OCT_CUDA_UNSUPPORTED;
   a.arrived = (uint32_t *)workspace;
   a.partial = (float *)((char *)workspace + OCT_ATTEND_COUNTS);
-  return oct_attend_decode(queue, a);
+  int error = OCT_CUDA_OK;
+  for (uint32_t done = 0; done < args.n_seqs && error == OCT_CUDA_OK; done += step) {
+    a.first_seq = args.first_seq + done;
+    a.n_seqs = args.n_seqs - done < step ? args.n_seqs - done : step;
+    error = oct_attend_decode(queue, a);
+  }
+  return error;
 }
 
 size_t
 oct_cuda_attention_workspace(const oct_cuda_queue *queue, const oct_cuda_attention *call) {
-  return oct_attend_decode_bytes(make_plan(queue, call).decode);
+  oct_cuda_attention all = *call;
+  all.max_queries = 1; /* as many single tokens as there are sequences */
+  return oct_attend_decode_bytes(make_plan(queue, &all).decode);
+}
+
+size_t
+oct_cuda_attention_used(const oct_cuda_queue *queue, const oct_cuda_attention *call) {
+  return oct_attend_decode_used(make_plan(queue, call).decode, call->workspace_bytes);
 }
 
 size_t
@@ -201,7 +255,7 @@ oct_cuda_attend(const oct_cuda_queue *queue, const oct_cuda_attention *call) {
     return OCT_CUDA_UNSUPPORTED;
   if (plan.is_plain)
     return oct_attend_plain(queue, call->type, plan.prefill);
-  if (!fits(plan.decode, call->workspace_bytes))
+  if (oct_attend_decode_used(plan.decode, call->workspace_bytes) == SIZE_MAX)
     return OCT_CUDA_UNSUPPORTED;
   int error = OCT_CUDA_OK;
   if (plan.prefill.n_seqs > 0)

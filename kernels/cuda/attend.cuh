@@ -6,16 +6,17 @@
 #define OCT_KERNELS_CUDA_ATTEND_CUH
 
 #include "kernels/cuda/common.cuh"
+#include "kernels/cuda/workspace.h"
 
 #define OCT_LOG2E 1.4426950408889634f
 /* Keys that a block of the decode kernel goes through at a time. */
-#define OCT_ATTEND_UNIT 64
+#define OCT_ATTEND_UNIT    64
 #define OCT_ATTEND_CLUSTER 16 /* blocks of a cluster at most: splits of a context */
 /* In a fixed order a context is split every so many keys, or every 2, 4 … times as many so that
  * there are no more than so many splits: by its own length alone. */
 #define OCT_ATTEND_CHUNK  256
 #define OCT_ATTEND_CHUNKS 32
-/* Latents: keys of a split with a fixed order; splits at most. */
+/* Latents: keys of a split with a fixed order, doubled likewise; splits at most. */
 #define OCT_ATTEND_FIXED_KEYS 1024
 #define OCT_ATTEND_SPLITS_MAX 128
 /* Counts of parts that have come stand first in a workspace, in a place of their own: what stands
@@ -57,13 +58,23 @@ struct attend_args {
   float *partial;
 };
 
-/* Splits of a fixed length, whatever is in the batch. */
+/* Splits of latents in a fixed order, whatever is in the batch: room for those of any context of up
+ * to so many keys. */
 static inline void
 oct_attend_fix_splits(uint32_t context, attend_args *a) {
   a->chunk = OCT_ATTEND_FIXED_KEYS;
-  while (ceil_div(context, a->chunk) > OCT_ATTEND_SPLITS_MAX)
-    a->chunk *= 2;
   a->n_splits = ceil_div(context, a->chunk);
+  if (a->n_splits > OCT_ATTEND_SPLITS_MAX)
+    a->n_splits = OCT_ATTEND_SPLITS_MAX;
+}
+
+/* Keys of such a split of a context of so many. */
+OCT_DEVICE uint32_t
+fixed_chunk(const attend_args &a, uint32_t length) {
+  uint32_t chunk = a.chunk;
+  while (length > chunk * OCT_ATTEND_SPLITS_MAX)
+    chunk *= 2;
+  return chunk;
 }
 
 /* The pages of a sequence. */
@@ -351,6 +362,8 @@ int oct_attend_decode(const oct_cuda_queue *queue, const attend_args &args);
  * workspace that the parts need. */
 void oct_attend_share_out(const oct_cuda_queue *queue, uint32_t context, attend_args *a);
 size_t oct_attend_decode_bytes(const attend_args &args);
+/* What is used of so many bytes; SIZE_MAX: they do not do. */
+size_t oct_attend_decode_used(const attend_args &args, size_t workspace_bytes);
 /* With the workspace: UNSUPPORTED when it does not do. */
 int oct_attend_decode_with(const oct_cuda_queue *queue, const attend_args &args, void *workspace,
                            size_t workspace_bytes);
@@ -364,13 +377,17 @@ bool oct_attend_latent_can(const oct_cuda_queue *queue, const attend_args &args,
                            oct_cuda_type type);
 int oct_attend_latent(const oct_cuda_queue *queue, const attend_args &args);
 /* Which kernel attends to a part of each context (args.visible is set), of at most `context` keys;
- * PLAIN: none. The bytes that it needs. */
+ * PLAIN: none. Bytes of a workspace that do for it; what it uses of so many, SIZE_MAX: they do not
+ * do. */
 oct_cuda_attention_path oct_latent_part_path(const oct_cuda_queue *queue, const attend_args &args,
                                              oct_cuda_type type, oct_cuda_attention_path wanted);
 size_t oct_latent_part_bytes(const oct_cuda_queue *queue, const attend_args &args,
-                             oct_cuda_attention_path path, uint32_t context);
+                             uint32_t context);
+size_t oct_latent_part_used(const oct_cuda_queue *queue, const attend_args &args,
+                            oct_cuda_attention_path path, uint32_t context, size_t workspace_bytes);
 int oct_latent_part(const oct_cuda_queue *queue, const attend_args &args,
-                    oct_cuda_attention_path path, uint32_t context, void *workspace);
+                    oct_cuda_attention_path path, uint32_t context, void *workspace,
+                    size_t workspace_bytes);
 /* Hopper's: head sizes 64 and 128. */
 bool oct_attend_hopper_can(const oct_cuda_queue *queue, const attend_args &args,
                            oct_cuda_type type);

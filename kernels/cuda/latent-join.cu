@@ -45,10 +45,12 @@ count_units(const latent_args &h, uint32_t group) {
 /* How many parts a group was cut into, and by which blocks, for its first run. */
 OCT_DEVICE latent_parts
 find_parts(const latent_args &h, uint32_t group) {
-  uint32_t units = latent_units(h, group), each = h.a.chunk / LATENT_KEYS;
-  if (h.deal == LATENT_CHUNKS)
+  uint32_t units = latent_units(h, group);
+  if (h.deal == LATENT_CHUNKS) {
+    uint32_t each = fixed_chunk(h.a, find_group(h, group).length) / LATENT_KEYS;
     return {(units + each - 1) / each, group * h.runs * h.a.n_splits,
             group * h.runs * h.a.n_splits + 1, 1};
+  }
   uint3 n = count_units(h, group);
   if (units == 0)
     return {};

@@ -20,7 +20,7 @@
 
 enum latent_deal {
   LATENT_SHARES, /* equal shares of all contexts, each for all runs of its groups */
-  LATENT_CHUNKS, /* parts of `chunk` keys, whatever the batch is */
+  LATENT_CHUNKS, /* parts of fixed_chunk() keys, whatever the batch is */
   LATENT_TILES,  /* a run after the other, whole: prompts */
 };
 
@@ -40,9 +40,10 @@ struct latent_group {
 OCT_DEVICE latent_group
 find_group(const latent_args &h, uint32_t group) {
   const oct_cuda_batch &b = h.a.batch;
+  uint32_t seq = h.a.first_seq + group;
   if (h.a.visible != NULL)
-    return {group, 1, h.a.visible[group]};
-  uint32_t seq = h.a.first_seq + group, first = b.seq_first[seq], n = b.seq_first[seq + 1] - first;
+    return {seq, 1, h.a.visible[seq]};
+  uint32_t first = b.seq_first[seq], n = b.seq_first[seq + 1] - first;
   return {first, n, n > 0 ? b.seq_start[seq] + n : 0};
 }
 
@@ -190,8 +191,8 @@ struct latent_cursor {
     if (next == OCT_CUDA_NONE)
       return false;
     uint32_t split = next % h.a.n_splits, at = next / h.a.n_splits, group = at / h.runs;
-    uint32_t units = h.a.chunk / LATENT_KEYS, all = latent_units(h, group);
     w->group = find_group(h, group);
+    uint32_t units = fixed_chunk(h.a, w->group.length) / LATENT_KEYS, all = latent_units(h, group);
     w->run = at % h.runs;
     w->begin = split * units;
     w->end = min(all, w->begin + units);

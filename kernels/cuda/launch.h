@@ -430,7 +430,8 @@ typedef struct oct_cuda_attention {
   void *workspace; /* zeroed once before its first use; one queue's at a time */
   size_t workspace_bytes;
 } oct_cuda_attention;
-/* Bytes of workspace that the call needs at most; 0 is possible. Needs no pointers. */
+/* Bytes of workspace that do for the call and for any whose sequences, tokens, max_queries and
+ * max_context are no more, whatever its n_decode; 0 is possible. Needs no pointers. */
 size_t oct_cuda_attention_workspace(const oct_cuda_queue *queue, const oct_cuda_attention *call);
 /* Bytes more that let a call copy keys and values of long contexts to larger pages first, which are
  * read faster; 0: it would not. A call does so when its workspace has room for it; bits stay. */
@@ -457,6 +458,7 @@ typedef struct oct_cuda_mla {
   void *workspace;
   size_t workspace_bytes;
 } oct_cuda_mla;
+/* As oct_cuda_attention_workspace(). */
 size_t oct_cuda_mla_workspace(const oct_cuda_queue *queue, const oct_cuda_mla *call);
 int oct_cuda_mla_attend(const oct_cuda_queue *queue, const oct_cuda_mla *call);
 /* As oct_cuda_attention_paths(): HOPPER and DECODE are kernels for 512 + 64 in bf16, DECODE for any

@@ -1,5 +1,6 @@
 /* Latent attention over pages against the plain-C twin: decodes, verified drafts, prompts, in every
  * form that serves them; and the expanded form. */
+#include "kernels/cuda/workspace.h"
 #include "tests/kernels/cuda/device.h"
 
 #include <math.h>
@@ -123,8 +124,32 @@ make_sink(const latent_case *c, double sink, const float *q, guint32 width, floa
   }
 }
 
-/* Runs the case over a batch and compares; padding has to give zeros. What it gave is copied to
- * `got` when that is not NULL. */
+/* Runs a call twice, and nothing behind its workspace is written. */
+static void
+attend(const oct_cuda_queue *queue, oct_cuda_mla *call) {
+  guint8 behind[16];
+  call->workspace = device_room(call->workspace_bytes + sizeof behind);
+  g_assert_cmpuint(oct_cuda_mla_used(queue, call), <=, call->workspace_bytes);
+  device_check(oct_cuda_mla_attend(queue, call));
+  device_check(oct_cuda_mla_attend(queue, call));
+  device_read(behind, (guint8 *)call->workspace + call->workspace_bytes, sizeof behind);
+  for (gsize i = 0; i < sizeof behind; i++)
+    g_assert_cmphex(behind[i], ==, 0xff);
+}
+
+/* About the least workspace that does. */
+static gsize
+least_workspace(const oct_cuda_queue *queue, oct_cuda_mla call) {
+  for (gsize bytes = call.workspace_bytes; bytes > 0; bytes = call.workspace_bytes) {
+    call.workspace_bytes = bytes - MAX(bytes / 32, 1);
+    if (oct_cuda_mla_used(queue, &call) > call.workspace_bytes)
+      return bytes;
+  }
+  return 0;
+}
+
+/* Runs the case over a batch and compares, with the workspace that it would like and with the least
+ * that does; padding has to give zeros. What it gave is copied to `got` when that is not NULL. */
 static void
 check_latent(const latent_case *c, const latent_batch *l, guint32 expected, const char *name,
              float **got) {
@@ -167,15 +192,21 @@ check_latent(const latent_case *c, const latent_batch *l, guint32 expected, cons
       .q = device_put(c->type, q, n * c->heads * width),
       .out = device_room_of(c->type, n * c->heads * c->lora)};
   call.workspace_bytes = oct_cuda_mla_workspace(queue, &call);
-  call.workspace = device_room(call.workspace_bytes + 16);
-  device_check(oct_cuda_mla_attend(queue, &call));
-  device_check(oct_cuda_mla_attend(queue, &call));
+  attend(queue, &call);
   g_assert_cmphex(oct_cuda_mla_paths(queue, &call), ==, expected);
   for (gsize i = 0; i < pool; i++)
     host[i] *= scales[0];
   attend_twin(c, b, pages, host, l->page, call.scale, q, want);
   g_autofree float *out = device_get(c->type, call.out, n * c->heads * c->lora);
   device_expect(name, out, want, n * c->heads * c->lora, latent_limit(c));
+  call.workspace_bytes = least_workspace(queue, call);
+  call.out = device_room_of(c->type, n * c->heads * c->lora);
+  attend(queue, &call);
+  g_autofree float *least = device_get(c->type, call.out, n * c->heads * c->lora);
+  device_expect(name, least, want, n * c->heads * c->lora, latent_limit(c));
+  if ((l->flags & OCT_CUDA_FIXED_ORDER) != 0)
+    g_assert_cmpmem(out, n * c->heads * c->lora * sizeof *out, least,
+                    n * c->heads * c->lora * sizeof *least);
   if (got != NULL)
     *got = g_steal_pointer(&out);
 }
@@ -367,57 +398,79 @@ test_short(void) {
   }
 }
 
-/* A row has the same bits whoever is beside it. */
+/* What is beside a context in a fixed order. */
+typedef struct fixed_case {
+  guint32 own, other, bound; /* of max_context; 0: the longest's */
+} fixed_case;
+
+#define FIXED_POOL 400 /* pages; contexts have them again and again */
+#define FIXED_PAGE 16
+
+/* Of a context, whose queries and pages are always the same, alone (`beside` NULL) or beside
+ * others: what attention gives, owned. */
+static float *
+attend_fixed(const oct_cuda_queue *queue, const latent_case *c, const fixed_case *f,
+             const fixed_case *beside, const void *q, void *pool) {
+  const device_seq seqs[] = {{1, f->own}, {1, 20}, {1, beside != NULL ? beside->other : 0}};
+  guint32 n = beside != NULL ? 3 : 1, longest = MAX(seqs[0].position, n > 1 ? seqs[2].position : 0);
+  guint32 stride = longest / FIXED_PAGE + 2;
+  g_autoptr(device_batch) b = device_batch_new(queue, seqs, n, 0, 0);
+  g_autofree guint32 *table = g_new(guint32, (gsize)b->n_slots * stride);
+  for (guint32 p = 0; p < b->n_slots * stride; p++)
+    table[p] = p % stride * 7 % FIXED_POOL;
+  oct_cuda_mla call = {
+      .type = OCT_CUDA_BF16,
+      .batch = &b->batch,
+      .max_queries = 1,
+      .max_context = MAX(longest + 1, beside != NULL ? beside->bound : 0),
+      .kv = {.type = c->cache,
+             .base = pool,
+             .page_bytes = FIXED_PAGE * 576 * oct_cuda_type_bytes(c->cache),
+             .page_tokens = FIXED_PAGE,
+             .n_heads = 1,
+             .width = 576},
+      .tables = {.pages = device_copy(table, (gsize)b->n_slots * stride * 4), .stride = stride},
+      .n_heads = c->heads,
+      .lora = 512,
+      .rope = 64,
+      .scale = 1.0f / 24,
+      .q = q,
+      .out = device_room_of(OCT_CUDA_BF16, n * (gsize)c->heads * 512)};
+  call.workspace_bytes = oct_cuda_mla_workspace(queue, &call);
+  if (beside != NULL)
+    call.workspace_bytes = least_workspace(queue, call);
+  attend(queue, &call);
+  return device_get(OCT_CUDA_BF16, call.out, (gsize)c->heads * 512);
+}
+
+/* A row has the same bits whoever is beside it, and however long contexts might be; and it is what
+ * another order gives but for rounding. */
 static void
 test_fixed(void) {
-  const guint32 own = device_quick() ? 299 : 2999, other = device_quick() ? 500 : 5000;
-  const device_seq alone[] = {{1, own}}, among[] = {{1, own}, {1, 20}, {1, other}};
+  static const fixed_case cases[] = {
+      {2999, 5000, 0}, {2999, 5000, 200000}, {2999, 140000, 0}, {140000, 20, 0}};
+  static const fixed_case quick[] = {{299, 500, 0}, {299, 500, 5000}};
   static const guint32 some[] = {12, 96};
   for (guint i = 0; i < 2 * G_N_ELEMENTS(some); i++) {
-    if (device_queue(0) == NULL)
+    const oct_cuda_queue *fixed = device_queue(OCT_CUDA_FIXED_ORDER);
+    if (fixed == NULL)
       return;
+    oct_cuda_queue any_order = *fixed;
+    any_order.flags = 0;
     const latent_case c = {
         OCT_CUDA_BF16, i % 2 == 0 ? OCT_CUDA_BF16 : OCT_CUDA_FP8, some[i / 2], 512, 128, 64, 128};
-    const oct_cuda_queue *queue = device_queue(OCT_CUDA_FIXED_ORDER);
-    gsize row = (gsize)c.heads * 576, out_row = (gsize)c.heads * 512, pool = 400 * 16 * 576;
+    gsize row = (gsize)c.heads * 576, out = (gsize)c.heads * 512,
+          pool = FIXED_POOL * FIXED_PAGE * 576;
     g_autofree float *q = data_normal(3 * row, 4), *host = data_normal(pool, 1);
-    void *d_q = device_put(OCT_CUDA_BF16, q, 3 * row);
-    void *d_pool = device_put(c.cache, host, pool);
-    g_autofree float *got[2] = {NULL, NULL};
-    for (guint k = 0; k < 2; k++) {
-      const device_seq *seqs = k == 0 ? alone : among;
-      guint32 n = k == 0 ? G_N_ELEMENTS(alone) : G_N_ELEMENTS(among);
-      g_autoptr(device_batch) b = device_batch_new(queue, seqs, n, 0, 0);
-      g_autofree guint32 *table = g_new(guint32, (gsize)b->n_slots * 320);
-      for (guint32 p = 0; p < b->n_slots * 320; p++)
-        table[p] = p % 320 * 7 % 400;
-      oct_cuda_mla call = {
-          .type = OCT_CUDA_BF16,
-          .batch = &b->batch,
-          .max_queries = 1,
-          .max_context = 5100,
-          .kv = {.type = c.cache,
-                 .base = d_pool,
-                 .page_bytes = 16 * 576 * oct_cuda_type_bytes(c.cache),
-                 .page_tokens = 16,
-                 .n_heads = 1,
-                 .width = 576},
-          .tables = {.pages = device_copy(table, (gsize)b->n_slots * 320 * 4), .stride = 320},
-          .n_heads = c.heads,
-          .lora = 512,
-          .rope = 64,
-          .scale = 1.0f / 24,
-          .q = d_q,
-          .out = device_room_of(OCT_CUDA_BF16, n * out_row)};
-      call.workspace_bytes = oct_cuda_mla_workspace(queue, &call);
-      call.workspace = device_room(call.workspace_bytes + 16);
-      device_check(oct_cuda_mla_attend(queue, &call));
-      got[k] = device_get(OCT_CUDA_BF16, call.out, out_row);
+    void *d_q = device_put(OCT_CUDA_BF16, q, 3 * row), *d_pool = device_put(c.cache, host, pool);
+    const fixed_case *of = device_quick() ? quick : cases;
+    for (guint k = 0; k < (device_quick() ? G_N_ELEMENTS(quick) : G_N_ELEMENTS(cases)); k++) {
+      g_autofree float *alone = attend_fixed(fixed, &c, &of[k], NULL, d_q, d_pool);
+      g_autofree float *among = attend_fixed(fixed, &c, &of[k], &of[k], d_q, d_pool);
+      g_autofree float *any = attend_fixed(&any_order, &c, &of[k], NULL, d_q, d_pool);
+      g_assert_cmpmem(alone, out * sizeof(float), among, out * sizeof(float));
+      device_expect("fixed order against any", alone, any, out, latent_limit(&c));
     }
-    g_assert_cmpmem(got[0], out_row * sizeof(float), got[1], out_row * sizeof(float));
-    g_free(got[0]);
-    got[0] = NULL;
-    g_free(g_steal_pointer(&got[1]));
   }
 }
 
