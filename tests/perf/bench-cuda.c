@@ -562,7 +562,7 @@ host_tier(trial *t, double page_bytes) {
 
 static int
 run(oct_world *world, void *arg) {
-  static const guint32 batches[] = {1, 8, 16, 64, 256};
+  static const guint32 batches[] = {1, 8, 16, 64, 128, 256};
   trial *t = arg;
   g_autoptr(GError) error = NULL;
   oct_event event;
