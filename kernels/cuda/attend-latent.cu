@@ -298,9 +298,7 @@ consume_rows(latent_consumer<C> &c, const attend_args &a, uint32_t begin, uint32
     named_barrier(1, CONSUMERS);
     c.rescale(keeps);
     c.add_rows(rows, room + at::WEIGHTS_AT);
-    __syncwarp();
-    if (c.lane == 0)
-      barrier_arrive(free + 8 * s);
+    arrive_by_warp(free + 8 * s);
   }
 }
 
@@ -330,7 +328,7 @@ __launch_bounds__(THREADS, 2) attend_latent(attend_args a) {
   if (threadIdx.x == 0) {
     for (uint32_t s = 0; s < at::STAGES; s++) {
       barrier_init(full + 8 * s, 1);
-      barrier_init(free + 8 * s, WARPS);
+      barrier_init(free + 8 * s, arrivals_of(WARPS));
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }

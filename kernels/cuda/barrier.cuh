@@ -20,6 +20,34 @@ barrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
+/* A warp arrives once, by one lane, for what all of its lanes did before. compute-sanitizer's
+ * racecheck takes what that lane did to be ordered, but not what the others did: a build for it has
+ * OCT_EVERY_LANE_ARRIVES, where each lane arrives for itself. */
+#ifdef OCT_EVERY_LANE_ARRIVES
+#define OCT_WARP_ARRIVALS 32
+#else
+#define OCT_WARP_ARRIVALS 1
+#endif
+
+/* What a barrier begins with at which so many warps arrive. */
+OCT_DEVICE uint32_t
+arrivals_of(uint32_t warps) {
+  return warps * OCT_WARP_ARRIVALS;
+}
+
+/* Whether the lane arrives for its warp, behind what all lanes take part in together. */
+OCT_DEVICE bool
+arrives_for_warp(uint32_t lane) {
+  return lane < OCT_WARP_ARRIVALS;
+}
+
+OCT_DEVICE void
+arrive_by_warp(uint32_t barrier, uint32_t lane = threadIdx.x % 32) {
+  __syncwarp();
+  if (arrives_for_warp(lane))
+    barrier_arrive(barrier);
+}
+
 /* An arrival when the thread's copies of cp.async so far are done. */
 OCT_DEVICE void
 arrive_after_copies(uint32_t barrier) {

@@ -252,7 +252,7 @@ __launch_bounds__(32 * (WARPS + 1), sizeof(T) == sizeof(bf16) ? 2 : 1)
   if (threadIdx.x == 0)
     for (uint32_t i = 0; i < n; i++) {
       barrier_init(shared_address(&room.full[i]), 1);
-      barrier_init(shared_address(&room.empty[i]), WARPS);
+      barrier_init(shared_address(&room.empty[i]), arrivals_of(WARPS));
     }
   fence_async();
   __syncthreads();
@@ -278,9 +278,7 @@ __launch_bounds__(32 * (WARPS + 1), sizeof(T) == sizeof(bf16) ? 2 : 1)
     barrier_wait(shared_address(&room.full[stage]), i / n % 2);
     take_chunk(room.stages[stage], p, min(CHUNK, run.n_tokens - token),
                out + (run.token + token) * a.out_stride, a.out_stride, s);
-    __syncwarp();
-    if (threadIdx.x % 32 == 0)
-      barrier_arrive(shared_address(&room.empty[stage]));
+    arrive_by_warp(shared_address(&room.empty[stage]));
   }
   write_state(home, p, s);
   if (end == run.first + all)

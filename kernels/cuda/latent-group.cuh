@@ -56,7 +56,7 @@ template <typename C, int N> struct latent_group_of_warps {
     uint32_t at, parity;
     r.find(S::place_of_run(run), &at, &parity);
     __syncwarp();
-    if (lane == 0)
+    if (arrives_for_warp(lane))
       barrier_arrive(r.free(at));
   }
 
@@ -488,12 +488,6 @@ template <typename C, int N> struct latent_group_of_warps {
     add_values(group);
   }
 
-  __device__ void arrive(uint32_t barrier) const {
-    __syncwarp();
-    if (lane == 0)
-      barrier_arrive(barrier);
-  }
-
   /* Weights of a tile that both groups add up; the groups make those of tiles in turn, and know the
    * bases of the one before. */
   __device__ void make_weights(uint32_t first, uint32_t low, uint32_t length, bool begins) {
@@ -514,12 +508,12 @@ template <typename C, int N> struct latent_group_of_warps {
     if (threadIdx.x % 128 == 0)
       *raised(which) = any;
     load_bases(base);
-    arrive(r.bases_known(which));
+    arrive_by_warp(r.bases_known(which), lane);
     weigh(base, which);
     if (first + KEYS > length)
       clear_keys(length - first);
     fence_async();
-    arrive(r.weights_full(which));
+    arrive_by_warp(r.weights_full(which), lane);
   }
 
   __device__ void use_weights(uint32_t which) {
@@ -530,7 +524,7 @@ template <typename C, int N> struct latent_group_of_warps {
     if (*raised(which))
       rescale(which);
     add_values(which);
-    arrive(r.weights_free(which));
+    arrive_by_warp(r.weights_free(which), lane);
     used ^= 1u << which;
   }
 

@@ -134,7 +134,7 @@ consume(const latent_args &h, const ring<shape<C, N>> &r, unsigned char *shared)
     t.take_tiles(w, low);
     latent_end<C, N>{t, h, w}.close_work();
     named_barrier(EVERYBODY, S::CONSUMERS);
-    if (t.lane == 0)
+    if (arrives_for_warp(t.lane))
       barrier_arrive(r.item_free(nth));
   }
 }
@@ -163,14 +163,14 @@ __launch_bounds__(shape<C, N>::THREADS, 1)
   if (threadIdx.x == 0) {
     for (uint32_t i = 0; i < S::PLACES; i++) {
       barrier_init(r.full(i), 128);
-      barrier_init(r.free(i), 4);
+      barrier_init(r.free(i), arrivals_of(4));
     }
     for (uint32_t i = 0; i < 2; i++) {
       barrier_init(r.item_full(i), 1);
-      barrier_init(r.item_free(i), S::CONSUMERS / 32);
-      barrier_init(r.weights_full(i), 4);
-      barrier_init(r.weights_free(i), S::CONSUMERS / 32);
-      barrier_init(r.bases_known(i), 4);
+      barrier_init(r.item_free(i), arrivals_of(S::CONSUMERS / 32));
+      barrier_init(r.weights_full(i), arrivals_of(4));
+      barrier_init(r.weights_free(i), arrivals_of(S::CONSUMERS / 32));
+      barrier_init(r.bases_known(i), arrivals_of(4));
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }

@@ -126,7 +126,7 @@ template <int F, int N> struct multiplier : tile_sums<F, N> {
   /* ---- operands to sums */
 
   __device__ void give_back() {
-    if (held != OCT_CUDA_NONE && threadIdx.x % 32 == 0)
+    if (held != OCT_CUDA_NONE && arrives_for_warp(threadIdx.x % 32))
       barrier_arrive(r.empty(held));
   }
 
@@ -386,8 +386,10 @@ __launch_bounds__(shape<F, N>::THREADS, 1)
   float *room = (float *)(shared + (base - address));
   if (threadIdx.x == 0) {
     for (uint32_t i = 0; i < s.stages; i++) {
-      barrier_init(r.full(i), shape<F, N>::HALVES ? COPIERS / 32 : s.x_in_boxes ? 1 : 1 + COPIERS);
-      barrier_init(r.empty(i), consumers / 32);
+      barrier_init(r.full(i), shape<F, N>::HALVES ? arrivals_of(COPIERS / 32)
+                              : s.x_in_boxes      ? 1
+                                                  : 1 + COPIERS);
+      barrier_init(r.empty(i), arrivals_of(consumers / 32));
       barrier_init(r.raw(i), 1);
     }
     fence_async();

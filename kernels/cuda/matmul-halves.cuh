@@ -179,9 +179,7 @@ template <int F, int N> struct halver {
               some[i].store(room, first + i * WARPS);
         }
         fence_async();
-        __syncwarp();
-        if (lane == 0)
-          barrier_arrive(r.full(stage));
+        arrive_by_warp(r.full(stage), lane);
         if (++stage == s.stages) {
           stage = 0;
           turn++;
@@ -316,9 +314,7 @@ template <int F, int N> struct halves_multiplier : tile_sums<F, N> {
     for (int i = 0; i < N / 2; i++)
       acc[i] += unit[i] * load_shared_float(beside_halves<F, N>::factor(
                               room, base::first_token() + base::token_of(i)));
-    __syncwarp();
-    if (threadIdx.x % 32 == 0)
-      barrier_arrive(r.empty(stage));
+    arrive_by_warp(r.empty(stage));
   }
 
   __device__ void begin_tile() {

@@ -179,7 +179,7 @@ template <int N, int BOXES> struct multiplier {
       multiply(k > 0);
       wgmma_wait<0>();
       keep_behind(d);
-      if (threadIdx.x % 32 == 0)
+      if (arrives_for_warp(threadIdx.x % 32))
         barrier_arrive(r.empty(stage));
       if (++stage == s.stages) {
         stage = 0;
@@ -233,7 +233,7 @@ __launch_bounds__(THREADS_MOST, 1) multiply_narrow(const __grid_constant__ narro
   if (threadIdx.x == 0) {
     for (uint32_t i = 0; i < s.stages; i++) {
       barrier_init(r.full(i), 1);
-      barrier_init(r.empty(i), CONSUMERS / 32);
+      barrier_init(r.empty(i), arrivals_of(CONSUMERS / 32));
     }
     fence_async();
   }

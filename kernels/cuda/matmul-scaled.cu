@@ -185,9 +185,7 @@ copy_all_scales(const matmul_args &a, const uint32_t *x_scales, const ring &r, c
     place_scales(room + stage<N>::X_SCALES_AT, x_scales + (size_t)i * a.m + j.first_token,
                  j.n_tokens);
     fence_async();
-    __syncwarp();
-    if (threadIdx.x % 32 == 0)
-      barrier_arrive(r.full(s));
+    arrive_by_warp(r.full(s));
   }
 }
 
@@ -257,7 +255,7 @@ __launch_bounds__(THREADS, 1)
   const ring r = {(shared_address(shared) + 1023) & ~1023u, shared_address(barriers)};
   if (threadIdx.x == 0) {
     for (uint32_t s = 0; s < STAGES; s++) {
-      barrier_init(r.full(s), 2);
+      barrier_init(r.full(s), 1 + arrivals_of(1));
       barrier_init(r.empty(s), 1);
     }
     barrier_init(r.done(), 1);

@@ -303,9 +303,7 @@ multiply(const stream_args &s, const ring &r, const share<NT> &mine, float *room
         m.load_scales(k, scale);
       barrier_wait(r.full(stage), turn % 2);
       m.run_unit(r.base + stage * s.stage_bytes, min((uint32_t)CHUNKS, all - k * CHUNKS), scale);
-      __syncwarp();
-      if (threadIdx.x % 32 == 0)
-        barrier_arrive(r.empty(stage));
+      arrive_by_warp(r.empty(stage));
       if (++stage == s.stages) {
         stage = 0;
         turn++;
@@ -330,7 +328,7 @@ __launch_bounds__(THREADS, 1) multiply_stream(const __grid_constant__ stream_arg
   if (threadIdx.x == 0) {
     for (uint32_t i = 0; i < s.stages; i++) {
       barrier_init(r.full(i), 1);
-      barrier_init(r.empty(i), WARPS);
+      barrier_init(r.empty(i), arrivals_of(WARPS));
     }
   }
   /* Inputs beyond the last meet weights that are zero: they must be numbers. */

@@ -78,12 +78,12 @@ open_barriers(const barriers &bars, uint32_t bringers) {
   for (uint32_t s = 0; s < STAGES; s++) {
     barrier_init(bars.keys_full(s), bringers);
     barrier_init(bars.values_full(s), bringers);
-    barrier_init(bars.keys_free(s), CONSUMERS / 32);
-    barrier_init(bars.values_free(s), CONSUMERS / 32);
+    barrier_init(bars.keys_free(s), arrivals_of(CONSUMERS / 32));
+    barrier_init(bars.values_free(s), arrivals_of(CONSUMERS / 32));
   }
   for (uint32_t s = 0; s < 2; s++) {
     barrier_init(bars.queries_full(s), 1);
-    barrier_init(bars.queries_free(s), CONSUMERS / 32);
+    barrier_init(bars.queries_free(s), arrivals_of(CONSUMERS / 32));
   }
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -271,14 +271,6 @@ clear_values(uint32_t values, uint32_t from) {
                  "r"(0));
   fence_async();
   named_barrier(3, CONSUMERS);
-}
-
-/* A warp's arrival at a barrier that all consuming warps have to reach. */
-OCT_DEVICE void
-arrive_by_warp(uint32_t barrier) {
-  __syncwarp();
-  if (threadIdx.x % 32 == 0)
-    barrier_arrive(barrier);
 }
 
 /* Scores of a tile as softened weights. */
