@@ -562,6 +562,7 @@ template <typename C, int N> struct latent_group_of_warps {
       }
     }
     uint32_t last = (w.end - w.begin + 1) % 2;
+    barrier_wait(r.bases_known(last), (used >> last & 1) ^ 1);
     if (group != last && *raised(last))
       rescale_weights(last);
   }
