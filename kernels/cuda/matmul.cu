@@ -454,7 +454,6 @@ oct_cuda_path
 oct_cuda_matmul_path(const oct_cuda_queue *queue, const oct_cuda_matmul *c) {
   if (c->path != OCT_CUDA_PATH_AUTO)
     return c->path;
-  bool is_plain = c->weight.format <= OCT_CUDA_MATRIX_BF16 || c->x_type == OCT_CUDA_FP8;
   if (c->x_type == OCT_CUDA_FP8)
     return OCT_CUDA_PATH_BLAS;
   matmul_args a = make_args(c);
@@ -470,7 +469,7 @@ oct_cuda_matmul_path(const oct_cuda_queue *queue, const oct_cuda_matmul *c) {
       (size_t)a.rows * a.columns * 2 <= SKINNY_BF16_BYTES &&
       oct_matmul_is_even(a, c->weight.format))
     return OCT_CUDA_PATH_SKINNY;
-  if (is_plain)
+  if (c->weight.format <= OCT_CUDA_MATRIX_BF16)
     return OCT_CUDA_PATH_BLAS;
   if (c->m <= SKINNY_ROWS_MAX)
     return OCT_CUDA_PATH_SKINNY;
