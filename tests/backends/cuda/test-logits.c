@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "backends/registry.h"
-#include "engine/base/rng.h"
 #include "engine/model/files/floats.h"
 #include "tests/backends/cpu/golden.h"
+#include "tests/backends/cuda/wide.h"
 #include "tests/engine/model/files/folder.h"
 #include "tests/engine/model/files/writer.h"
 
@@ -201,17 +201,6 @@ check_mean(const bench *b, guint32 flipped) {
   g_assert_cmpfloat(error, <=, limit_of(b, TRUE, flipped));
 }
 
-/* Which experts a step's tokens chose. */
-static guint64
-hash_choices(const oct_step_result *result) {
-  const oct_expert_use *uses = oct_result_experts(result);
-  guint64 hash = 0;
-  for (guint32 i = 0; i < result->n_experts; i++)
-    hash = oct_mix64(
-        hash + ((guint64)uses[i].layer << 48 | (guint64)uses[i].expert << 24 | uses[i].tokens));
-  return hash;
-}
-
 /* In bfloat16 a token chooses another expert than in float32 where two score alike, and is off by
  * as much as they differ. Token by token that is seen, and such tokens are counted instead of
  * compared: a quarter of them at most, half with an fp8 cache, whose rounding is 16 times as
@@ -226,7 +215,7 @@ check_chunks(bench *b, guint32 chunk) {
     submit_chunk(b, first, n);
     const oct_step_result *r = b->event.result;
     g_assert_cmpuint(r->n_logprobs, ==, n * (OTHERS + 1));
-    b->choices[first] = hash_choices(r);
+    b->choices[first] = wide_hash_choices(r);
     if (chunk == 1 && b->wanted != NULL && b->choices[first] != b->wanted[first]) {
       flipped++;
       continue;

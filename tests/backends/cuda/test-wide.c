@@ -235,17 +235,6 @@ add(run *r, guint32 sequence, guint32 first, guint32 n) {
     s->state_position = first;
 }
 
-/* Which experts a step's tokens chose. */
-static guint64
-hash_choices(const oct_step_result *result) {
-  const oct_expert_use *uses = oct_result_experts(result);
-  guint64 hash = 0;
-  for (guint32 i = 0; i < result->n_experts; i++)
-    hash = oct_mix64(
-        hash + ((guint64)uses[i].layer << 48 | (guint64)uses[i].expert << 24 | uses[i].tokens));
-  return hash;
-}
-
 static void
 finish(run *r, const guint32 *firsts, const guint32 *counts) {
   g_autoptr(GError) error = NULL;
@@ -254,7 +243,7 @@ finish(run *r, const guint32 *firsts, const guint32 *counts) {
   g_assert_cmpint(answer, ==, OCT_SUBMIT_OK);
   wide_next(r->world, &r->event, OCT_EVENT_STEP_DONE);
   if (r->single)
-    r->choices[firsts[0]] = hash_choices(r->event.result);
+    r->choices[firsts[0]] = wide_hash_choices(r->event.result);
   const oct_logprob *l = oct_result_logprobs(r->event.result);
   for (guint32 s = 0; s < SEQUENCES; s++)
     for (guint32 i = 0; i < counts[s]; i++)

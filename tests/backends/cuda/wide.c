@@ -1,5 +1,7 @@
 #include "tests/backends/cuda/wide.h"
 
+#include "engine/base/rng.h"
+
 oct_model_spec
 wide_k3(guint32 vocab, guint32 hidden, guint32 dense, guint32 latent) {
   static oct_model_spec *published;
@@ -38,4 +40,14 @@ wide_next(oct_world *world, oct_event *event, oct_event_kind wanted) {
   if (event->kind == OCT_EVENT_FAULT || event->kind == OCT_EVENT_OPEN_FAILED)
     g_test_message("%s", event->fault->message);
   g_assert_cmpint(event->kind, ==, wanted);
+}
+
+guint64
+wide_hash_choices(const oct_step_result *result) {
+  const oct_expert_use *uses = oct_result_experts(result);
+  guint64 hash = 0;
+  for (guint32 i = 0; i < result->n_experts; i++)
+    hash = oct_mix64(
+        hash + ((guint64)uses[i].layer << 48 | (guint64)uses[i].expert << 24 | uses[i].tokens));
+  return hash;
 }

@@ -12,4 +12,7 @@ oct_model_spec wide_k3(guint32 vocab, guint32 hidden, guint32 dense, guint32 lat
 /* The world's next event, which must be `wanted`; a fault is told. */
 void wide_next(oct_world *world, oct_event *event, oct_event_kind wanted);
 
+/* Which experts a step's tokens chose. */
+guint64 wide_hash_choices(const oct_step_result *result);
+
 #endif
