@@ -6,7 +6,7 @@
  * equal shares of all contexts, where a block goes from one sequence to the next. */
 #define WARPS 4
 
-#include "kernels/cuda/barrier.cuh"
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/shares.cuh"
 
 /* Keys of a split of n keys. */
@@ -148,9 +148,9 @@ join_cluster(const attend_args &a, float *room, uint32_t heads, uint32_t n, uint
 #pragma unroll
     for (uint32_t s = 0; s < OCT_ATTEND_CLUSTER; s++) {
       uint32_t from = min(s, a.n_splits - 1);
-      tops[s] = read_of_block(ends + 2 * h, from);
-      sums[s] = read_of_block(ends + 2 * h + 1, from);
-      xs[s] = read_of_block(room + i, from);
+      tops[s] = load_there(ends + 2 * h, from);
+      sums[s] = load_there(ends + 2 * h + 1, from);
+      xs[s] = load_there(room + i, from);
     }
     float top = tops[0], sum = 0, x = 0;
 #pragma unroll

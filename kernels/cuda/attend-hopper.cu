@@ -209,17 +209,18 @@ __launch_bounds__(THREADS, 1)
 static bool
 map_pool(const attend_args &a, uint32_t tokens, CUtensorMap *map) {
   uint64_t row = (uint64_t)a.kv.width * 2;
-  return make_map(map, a.kv.base,
+  return make_map(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, a.kv.base,
                   {a.kv.width, a.kv.page_tokens, 2 * (uint64_t)a.kv.n_heads, 1u << 31},
-                  {row, row * a.kv.page_tokens, a.kv.page_bytes}, tokens, 1);
+                  {row, row * a.kv.page_tokens, a.kv.page_bytes}, {64, tokens, 1, 1});
 }
 
 /* Queries as [token, head, dimension]. */
 static bool
 map_queries(const attend_args &a, CUtensorMap *map) {
   uint64_t row = (uint64_t)a.kv.width * 2, token = a.q_stride * 2;
-  return make_map(map, a.q, {a.kv.width, a.n_heads, a.batch.n_tokens, 1},
-                  {row, token, token * a.batch.n_tokens}, a.group, ROWS / a.group);
+  return make_map(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, a.q,
+                  {a.kv.width, a.n_heads, a.batch.n_tokens, 1},
+                  {row, token, token * a.batch.n_tokens}, {64, a.group, ROWS / a.group, 1});
 }
 
 template <typename C, int D>

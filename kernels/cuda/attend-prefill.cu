@@ -5,15 +5,10 @@
  * values come tile by tile from the pages into shared memory, two tiles in turn; their 16-byte
  * chunks are swizzled so that matrix loads meet no bank twice. */
 #include "kernels/cuda/attend.cuh"
+#include "kernels/cuda/barrier.cuh"
 
 #define WARPS 4
 #define ROWS  (16 * WARPS)
-
-OCT_DEVICE void
-copy_async(uint32_t to, const void *from, bool valid) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-               "r"(valid ? 16 : 0));
-}
 
 /* C: cache; DP: head size rounded up to what is built; KEYS: of a tile. */
 template <typename C, int DP, int KEYS> struct prefiller {

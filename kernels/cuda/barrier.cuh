@@ -102,27 +102,30 @@ copy_bulk(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier) {
                : "memory");
 }
 
-/* ---------------------------------------------------------------- clusters */
-
-/* All threads of all blocks. */
+/* 16 bytes from memory to shared memory, zeros when not `here`. */
 OCT_DEVICE void
-cluster_barrier() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
-#endif
+copy_async(uint32_t to, const void *from, bool here) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "r"(here ? 16 : 0)
+               : "memory");
 }
 
-/* A float in the shared memory of block `rank` of the cluster, at the place of *own in this one's.
- */
-OCT_DEVICE float
-read_of_block(const float *own, uint32_t rank) {
-  float x = 0;
-#if __CUDA_ARCH__ >= 900
-  uint32_t at = (uint32_t)__cvta_generic_to_shared(own), there;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
-  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x) : "r"(there) : "memory");
-#endif
-  return x;
-}
+/* ---------------------------------------------------------------- rings */
+
+/* Stages in shared memory that are filled and emptied in turn: shared addresses. */
+template <uint32_t STAGES> struct stage_ring {
+  uint32_t base, barriers;
+
+  __device__ uint32_t full(uint32_t s) const {
+    return barriers + 8 * s;
+  }
+  __device__ uint32_t empty(uint32_t s) const {
+    return barriers + 8 * (STAGES + s);
+  }
+  /* Barriers beside these. */
+  __device__ uint32_t other(uint32_t i) const {
+    return barriers + 8 * (2 * STAGES + i);
+  }
+};
 
 #endif

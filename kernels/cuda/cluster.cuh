@@ -46,6 +46,16 @@ load_there(const uint32_t *own, uint32_t rank) {
   return x;
 }
 
+OCT_DEVICE float
+load_there(const float *own, uint32_t rank) {
+  float x;
+  asm volatile("ld.shared::cluster.f32 %0, [%1];"
+               : "=f"(x)
+               : "r"(address_there(own, rank))
+               : "memory");
+  return x;
+}
+
 /* What a sum over the threads of a cluster needs; each use of one is behind a cluster's barrier
  * that follows the use before. */
 #define OCT_CLUSTER_MAX 8

@@ -23,6 +23,22 @@ find_encoder(void) {
   return (PFN_cuTensorMapEncodeTiled_v12000)found;
 }
 
+/* Boxes of a tensor of N dimensions, the innermost first; strides in bytes, of all but that. */
+template <int N>
+static inline bool
+make_map(CUtensorMap *map, CUtensorMapDataType type, const void *base, const cuuint64_t (&sizes)[N],
+         const cuuint64_t (&strides)[N - 1], const cuuint32_t (&box)[N],
+         CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B) {
+  static const PFN_cuTensorMapEncodeTiled_v12000 encode = find_encoder();
+  cuuint32_t steps[N];
+  for (int i = 0; i < N; i++)
+    steps[i] = 1;
+  return encode != NULL &&
+         encode(map, type, N, (void *)(uintptr_t)base, sizes, strides, box, steps,
+                CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
 /* ---------------------------------------------------------------- copies */
 
 /* A box of a tensor of four dimensions, the innermost first. */

@@ -17,6 +17,7 @@
  */
 #include <type_traits>
 
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/matmul-codes.cuh"
 #include "kernels/cuda/matmul-halves.cuh"
 
@@ -313,7 +314,7 @@ add_of_blocks(const float *own, uint32_t blocks) {
   float v[SPLIT_MAX], sum = 0;
 #pragma unroll
   for (uint32_t b = 0; b < SPLIT_MAX; b++)
-    v[b] = b < blocks ? read_of_block(own, b) : 0;
+    v[b] = b < blocks ? load_there(own, b) : 0;
 #pragma unroll
   for (uint32_t b = 0; b < SPLIT_MAX; b++)
     sum += v[b];
@@ -418,20 +419,6 @@ __launch_bounds__(shape<F, N>::THREADS, 1)
 
 /* ---------------------------------------------------------------- launch */
 
-/* A matrix in rows, read in boxes of so many of them. */
-static bool
-make_map(CUtensorMap *map, CUtensorMapDataType type, const void *base, uint64_t columns,
-         uint64_t rows, uint64_t pitch, uint32_t box_columns, uint32_t box_rows,
-         CUtensorMapSwizzle swizzle) {
-  static const PFN_cuTensorMapEncodeTiled_v12000 encode = find_encoder();
-  const cuuint64_t sizes[2] = {columns, rows}, strides[1] = {pitch};
-  const cuuint32_t box[2] = {box_columns, box_rows}, steps[2] = {1, 1};
-  return encode != NULL &&
-         encode(map, type, 2, (void *)(uintptr_t)base, sizes, strides, box, steps,
-                CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
-}
-
 /* Clusters of so many blocks that the device runs at a time: its parts have odd numbers of
  * multiprocessors. All devices of a process are of one kind. */
 template <int F, int N>
@@ -523,13 +510,13 @@ launch_codes(const oct_cuda_queue *queue, const matmul_args &a) {
   constexpr bool PACKED = kind_traits<F>::PACKED;
   size_t bytes = PACKED ? round_up(a.columns, 128) / 2 : a.columns;
   CUtensorMap weights = {}, inputs = {};
-  if (!make_map(&weights, CU_TENSOR_MAP_DATA_TYPE_UINT8, a.w, bytes,
-                (uint64_t)a.rows * a.n_matrices, bytes, 64, s.tile_rows,
+  if (!make_map(&weights, CU_TENSOR_MAP_DATA_TYPE_UINT8, a.w,
+                {bytes, (uint64_t)a.rows * a.n_matrices}, {bytes}, {64, s.tile_rows},
                 PACKED ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_64B))
     return OCT_CUDA_UNSUPPORTED;
   if (s.x_in_boxes &&
-      !make_map(&inputs, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, a.x, a.columns, a.m, a.x_stride * 2,
-                sizes::HALVES ? sizes::INPUTS : 64, N,
+      !make_map(&inputs, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, a.x, {a.columns, a.m}, {a.x_stride * 2},
+                {sizes::HALVES ? sizes::INPUTS : 64, N},
                 sizes::HALVES ? CU_TENSOR_MAP_SWIZZLE_NONE : CU_TENSOR_MAP_SWIZZLE_128B))
     return OCT_CUDA_UNSUPPORTED;
   uint64_t jobs = (uint64_t)s.tiles * (a.starts == NULL ? s.token_groups : a.m);

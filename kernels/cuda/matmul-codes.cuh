@@ -54,18 +54,10 @@ struct codes_args {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-struct ring {
-  uint32_t base, barriers; /* shared addresses */
-
-  __device__ uint32_t full(uint32_t s) const {
-    return barriers + 8 * s;
-  }
-  __device__ uint32_t empty(uint32_t s) const {
-    return barriers + 8 * (STAGES_MAX + s);
-  }
+struct ring : stage_ring<STAGES_MAX> {
   /* With halves: of x as it comes. `full` waits for what was made of it. */
   __device__ uint32_t raw(uint32_t s) const {
-    return barriers + 8 * (2 * STAGES_MAX + s);
+    return other(s);
   }
 };
 

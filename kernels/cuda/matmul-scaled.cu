@@ -126,18 +126,9 @@ before_sync() {
 
 /* ---------------------------------------------------------------- the block's warps */
 
-/* Shared addresses. */
-struct ring {
-  uint32_t base, barriers;
-
-  __device__ uint32_t full(uint32_t s) const {
-    return barriers + 8 * s;
-  }
-  __device__ uint32_t empty(uint32_t s) const {
-    return barriers + 8 * (STAGES + s);
-  }
+struct ring : stage_ring<STAGES> {
   __device__ uint32_t done() const {
-    return barriers + 8 * 2 * STAGES;
+    return other(0);
   }
 };
 
@@ -284,26 +275,15 @@ __launch_bounds__(THREADS, 1)
 
 /* ---------------------------------------------------------------- launch */
 
-static bool
-make_map(CUtensorMap *map, CUtensorMapDataType type, const void *base, uint64_t columns,
-         uint64_t rows, uint64_t pitch, uint32_t box_rows) {
-  static const PFN_cuTensorMapEncodeTiled_v12000 encode = find_encoder();
-  const cuuint64_t sizes[2] = {columns, rows}, strides[1] = {pitch};
-  const cuuint32_t box[2] = {INPUTS, box_rows}, steps[2] = {1, 1};
-  return encode != NULL && encode(map, type, 2, (void *)(uintptr_t)base, sizes, strides, box, steps,
-                                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
-}
-
 template <int N>
 static int
 launch_scaled(const oct_cuda_queue *queue, const matmul_args &a, const uint32_t *x_scales) {
   uint32_t padded = round_up(a.columns, 128);
   CUtensorMap weights = {}, inputs = {};
-  if (!make_map(&weights, CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN16B, a.w, padded,
-                (uint64_t)a.rows * a.n_matrices, padded / 2, ROWS) ||
-      !make_map(&inputs, CU_TENSOR_MAP_DATA_TYPE_UINT8, a.x, a.columns, a.m, a.columns, N))
+  if (!make_map(&weights, CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN16B, a.w,
+                {padded, (uint64_t)a.rows * a.n_matrices}, {padded / 2}, {INPUTS, ROWS}) ||
+      !make_map(&inputs, CU_TENSOR_MAP_DATA_TYPE_UINT8, a.x, {a.columns, a.m}, {a.columns},
+                {INPUTS, N}))
     return OCT_CUDA_UNSUPPORTED;
   uint32_t tiles = ceil_div(a.m, N);
   if (a.starts != NULL)

@@ -47,16 +47,7 @@ struct stream_args {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-struct ring {
-  uint32_t base, barriers; /* shared addresses */
-
-  __device__ uint32_t full(uint32_t s) const {
-    return barriers + 8 * s;
-  }
-  __device__ uint32_t empty(uint32_t s) const {
-    return barriers + 8 * (STAGES_MAX + s);
-  }
-};
+typedef stage_ring<STAGES_MAX> ring;
 
 /* The tiles of a block, [begin, end) of all; the job of one. With experts after the predecessors
  * alone. */
@@ -356,18 +347,6 @@ __launch_bounds__(THREADS, 1) multiply_stream(const __grid_constant__ stream_arg
 
 /* ---------------------------------------------------------------- launch */
 
-/* Rows of bytes, read in boxes of 64 bytes of `box_rows` rows. */
-static bool
-make_map(CUtensorMap *map, const matmul_args &a, size_t pitch, size_t bytes, uint32_t box_rows) {
-  static const PFN_cuTensorMapEncodeTiled_v12000 encode = find_encoder();
-  const cuuint64_t sizes[2] = {bytes, (uint64_t)a.rows * a.n_matrices}, strides[1] = {pitch};
-  const cuuint32_t box[2] = {64, box_rows}, steps[2] = {1, 1};
-  return encode != NULL && encode(map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 2, (void *)(uintptr_t)a.w,
-                                  sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                  CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
-}
-
 /* Rows of a tile (of each half) by which the most loaded block has the fewest; of equals the
  * most. */
 static uint32_t
@@ -408,7 +387,9 @@ launch_stream(const oct_cuda_queue *queue, const matmul_args &a) {
   s.stages = stages < STAGES_MAX ? stages : STAGES_MAX;
   size_t bytes = F == KIND_BF16 ? (size_t)a.columns * 2 : a.columns;
   CUtensorMap map = {};
-  if (!make_map(&map, a, F == KIND_BF16 ? a.w_stride * 2 : bytes, bytes, s.tile_rows))
+  if (!make_map(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, a.w, {bytes, (uint64_t)a.rows * a.n_matrices},
+                {F == KIND_BF16 ? a.w_stride * 2 : bytes}, {64, s.tile_rows},
+                CU_TENSOR_MAP_SWIZZLE_NONE))
     return OCT_CUDA_UNSUPPORTED;
   uint32_t busy = a.starts == NULL ? 1 : a.m;
   uint64_t most = (uint64_t)s.tiles * busy;

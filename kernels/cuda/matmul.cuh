@@ -290,14 +290,6 @@ load_shared_word(uint32_t from) {
   return v;
 }
 
-/* 16 bytes from memory to shared memory, zeros when not `here`. */
-OCT_DEVICE void
-copy_async(uint32_t to, const void *from, bool here) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-               "r"(here ? 16 : 0)
-               : "memory");
-}
-
 /* ---------------------------------------------------------------- the kernels' launchers */
 
 /* Whether 16-byte loads serve: columns, strides, alignment. */

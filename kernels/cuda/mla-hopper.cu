@@ -101,12 +101,13 @@ __launch_bounds__(THREADS, 1) attend_expanded_hopper(const __grid_constant__ hop
 static bool
 map_all(const oct_cuda_mla_expanded *c, uint32_t keys, expanded_maps *maps) {
   uint64_t heads = c->n_heads, both = 256 * 2, latent = (uint64_t)(c->lora + c->rope) * 2;
-  return make_map(&maps->queries, c->q, {192, heads, c->m, 1},
-                  {192 * 2, c->q_stride * 2, c->q_stride * 2 * c->m}, 1, ROWS) &&
-         make_map(&maps->heads, c->kv, {256, heads, keys, 1},
-                  {both, heads * both, heads * both * keys}, 1, KEYS) &&
-         make_map(&maps->shared, (const char *)c->latents + (size_t)c->lora * 2, {64, keys, 1, 1},
-                  {latent, latent * keys, latent * keys}, KEYS, 1);
+  constexpr CUtensorMapDataType type = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  return make_map(&maps->queries, type, c->q, {192, heads, c->m, 1},
+                  {192 * 2, c->q_stride * 2, c->q_stride * 2 * c->m}, {64, 1, ROWS, 1}) &&
+         make_map(&maps->heads, type, c->kv, {256, heads, keys, 1},
+                  {both, heads * both, heads * both * keys}, {64, 1, KEYS, 1}) &&
+         make_map(&maps->shared, type, (const char *)c->latents + (size_t)c->lora * 2,
+                  {64, keys, 1, 1}, {latent, latent * keys, latent * keys}, {64, KEYS, 1, 1});
 }
 
 bool

@@ -369,19 +369,4 @@ consume(const hopper_args &h, unsigned char *shared, const barriers &bars) {
 
 #endif
 
-/* ---------------------------------------------------------------- tensor maps */
-
-/* Boxes of 64 dimensions by box1 by box2 of a tensor of bf16 with four dimensions, the innermost
- * first; strides in bytes, of all but that. */
-static inline bool
-make_map(CUtensorMap *map, const void *base, const cuuint64_t (&sizes)[4],
-         const cuuint64_t (&strides)[3], uint32_t box1, uint32_t box2) {
-  static const PFN_cuTensorMapEncodeTiled_v12000 encode = find_encoder();
-  const cuuint32_t box[4] = {64, box1, box2, 1}, steps[4] = {1, 1, 1, 1};
-  return encode != NULL && encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, (void *)(uintptr_t)base,
-                                  sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                  CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
-}
-
 #endif
