@@ -7,7 +7,9 @@
 typedef struct lane {
   void **buffers;      /* [ring] */
   cudaEvent_t *events; /* [ring]: the sender's */
-  guint64 sent;        /* the latest step that was enqueued; guarded by the group's lock */
+  /* Guarded by the group's lock. */
+  guint64 sent;   /* the latest step that was enqueued */
+  gboolean ended; /* the sender sends no more */
 } lane;
 
 struct oct_cuda_mail {
@@ -106,10 +108,29 @@ tell(oct_cuda_mail *m, oct_cuda_stepper *s, lane *to, guint64 number, guint32 at
   return fine;
 }
 
+static void
+end_lane(oct_cuda_mail *m, lane *to) {
+  pthread_mutex_lock(&m->group->lock);
+  to->ended = TRUE;
+  pthread_cond_broadcast(&m->group->moved);
+  pthread_mutex_unlock(&m->group->lock);
+}
+
+/* The ranks of a stage leave after the same step, so that those of another find the same steps
+ * sent: none of them goes on where the others cannot. */
+void
+oct_cuda_mail_leave(oct_cuda_mail *m, const oct_cuda_stepper *s) {
+  const oct_cuda_rank *r = &s->rank;
+  if (!r->is_last)
+    end_lane(m, &m->hidden[rank_at(s, r->stage + 1)]);
+  for (guint32 stage = 0; r->is_last && stage < r->stage; stage++)
+    end_lane(m, &m->tokens[rank_at(s, stage)]);
+}
+
 static gboolean
 receive_from(oct_cuda_mail *m, oct_cuda_stepper *s, lane *from, guint64 number, guint32 at) {
   pthread_mutex_lock(&m->group->lock);
-  while (from->sent < number && !m->group->broken)
+  while (from->sent < number && !from->ended && !m->group->broken)
     pthread_cond_wait(&m->group->moved, &m->group->lock);
   gboolean there = from->sent >= number;
   pthread_mutex_unlock(&m->group->lock);

@@ -31,6 +31,8 @@ typedef struct oct_cuda_output {
 typedef struct oct_cuda_mail oct_cuda_mail;
 oct_cuda_mail *oct_cuda_mail_new(oct_cuda_group *group, guint32 ring);
 void oct_cuda_mail_free(oct_cuda_mail *mail); /* accepts NULL */
+/* The rank sends no more: who waits for what it has not sent goes on without, which fails. */
+void oct_cuda_mail_leave(oct_cuda_mail *mail, const oct_cuda_stepper *stepper);
 
 typedef struct oct_cuda_stepper_options {
   oct_cuda_group *group;           /* borrowed, as is what follows */

@@ -269,8 +269,10 @@ oct_cuda_worker_run(void *data) {
   oct_cuda_instance *in = w->in;
   gboolean fine = open_stepper(w);
   tell_opened(w, fine);
-  if (fine)
+  if (fine) {
     work(w);
+    oct_cuda_mail_leave(in->mail, in->steppers[w->index]);
+  }
   /* Steppers stay for the polling until the instance closes. */
   pthread_mutex_lock(&in->world->lock);
   while (!in->closing)
