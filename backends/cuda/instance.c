@@ -157,23 +157,36 @@ rest(const oct_cuda_instance *in, cudaStream_t stream) {
     nanosleep(&nap, NULL);
 }
 
+void
+oct_cuda_instance_fail_pulls(struct oct_cuda_world *world, guint32 peer) {
+  for (guint i = 0; i < world->instances->len; i++) {
+    oct_cuda_instance *in = world->instances->pdata[i];
+    for (guint k = 0; in != NULL && k < in->transfers->len; k++) {
+      oct_cuda_transfer *t = in->transfers->pdata[k];
+      t->failed |= t->peer == peer;
+    }
+  }
+}
+
+/* No rank begins copies of a transfer that has failed; what has begun is waited for. */
 static void
-end_pull(oct_cuda_instance *in, oct_cuda_transfer *t) {
-  t->failed = TRUE;
+await_pull(oct_cuda_instance *in, const oct_cuda_transfer *t) {
+  pthread_mutex_lock(&in->world->lock);
   while (t->n_busy > 0)
     pthread_cond_wait(&in->world->changed, &in->world->lock);
+  pthread_mutex_unlock(&in->world->lock);
   for (guint32 r = 0; r < in->group.n_ranks; r++)
     rest(in, oct_cuda_stepper_rank(in->steppers[r])->copy_in);
 }
 
 void
-oct_cuda_instance_end_pulls(struct oct_cuda_world *world, guint32 peer) {
+oct_cuda_instance_await_pulls(struct oct_cuda_world *world, guint32 peer) {
   for (guint i = 0; i < world->instances->len; i++) {
     oct_cuda_instance *in = world->instances->pdata[i];
     for (guint k = 0; in != NULL && k < in->transfers->len; k++) {
-      oct_cuda_transfer *t = in->transfers->pdata[k];
-      if (t->peer == peer && !t->failed)
-        end_pull(in, t);
+      const oct_cuda_transfer *t = in->transfers->pdata[k];
+      if (t->peer == peer)
+        await_pull(in, t);
     }
   }
 }
@@ -200,7 +213,7 @@ lose(oct_cuda_instance *in) {
   if (in->n > 0)
     in->fault.number = oct_cuda_instance_flight(in, 0)->number;
   g_strlcpy(in->fault.message, g->message, sizeof in->fault.message);
-  oct_cuda_instance_end_pulls(in->world, in->id);
+  oct_cuda_instance_fail_pulls(in->world, in->id);
   for (guint i = 0; i < OCT_CUDA_CIRCLES; i++)
     if (in->circles[i] != NULL)
       oct_cuda_circle_release(in->circles[i]);

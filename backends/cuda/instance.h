@@ -102,15 +102,20 @@ gboolean oct_cuda_instance_start(oct_cuda_instance *in, GError **error) G_GNUC_W
 /* Ends it in whatever state. Not with the lock held. */
 void oct_cuda_instance_free(oct_cuda_instance *in);
 
+/* Until what has begun of such pulls has ended, or the deadline: then the instance's memory may be
+ * freed. On the world's thread, which alone adds and removes instances and transfers; not with the
+ * lock held, which ranks need meanwhile. */
+void oct_cuda_instance_await_pulls(struct oct_cuda_world *world, guint32 peer);
+
 /* ---- use; all with the lock held */
 oct_cuda_flight *oct_cuda_instance_flight(oct_cuda_instance *in, guint32 i); /* 0 = oldest */
 /* A copy of the record goes to the end. There is room. */
 void oct_cuda_instance_add_flight(oct_cuda_instance *in, const oct_step *step, oct_time now);
 oct_cuda_transfer *oct_cuda_instance_add_transfer(oct_cuda_instance *in, guint64 ticket,
                                                   const oct_copy *copies, guint32 n);
-/* Pulls from an instance, which is about to be closed or lost, fail; none of them reads any more.
- */
-void oct_cuda_instance_end_pulls(struct oct_cuda_world *world, guint32 peer);
+/* Pulls from an instance, which is about to be closed or is lost, fail: none of their copies begins
+ * any more. */
+void oct_cuda_instance_fail_pulls(struct oct_cuda_world *world, guint32 peer);
 /* TRUE: taken or ignored. */
 gboolean oct_cuda_instance_mask(oct_cuda_instance *in, guint64 number, guint32 slice,
                                 const guint64 *bits, guint32 n_words, oct_time now, GError **error);

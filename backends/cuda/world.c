@@ -130,7 +130,10 @@ remove_instance(oct_cuda_world *w, oct_cuda_instance *in) {
     _exit(EXIT_LOST);
   }
   pthread_mutex_lock(&w->lock);
-  oct_cuda_instance_end_pulls(w, in->id);
+  oct_cuda_instance_fail_pulls(w, in->id);
+  pthread_mutex_unlock(&w->lock);
+  oct_cuda_instance_await_pulls(w, in->id);
+  pthread_mutex_lock(&w->lock);
   w->instances->pdata[in->id - 1] = NULL;
   w->n_open--;
   pthread_mutex_unlock(&w->lock);
