@@ -492,6 +492,7 @@ static const oct_backend_key cuda_keys[] = {
     {"deadline_ns", "of every wait for a device (default 30000000000)"},
     {"exit_on_loss", "0 or 1: the process ends with a lost instance, for remote@ (default 0)"},
     {"fault_step", "for tests: in this step a rank writes where no memory is (default 0: never)"},
+    {"fault_open", "0 or 1: in every opening, too (default 0)"},
     {"fault_rank", "which (default 0)"},
     {"fault_hang", "0 or 1: it stands still instead, for twice the deadline (default 0)"},
     {NULL, NULL}};
@@ -506,7 +507,7 @@ make_cuda(const key_list *keys, const char *inner, GError **error) {
   oct_cuda_options o;
   oct_cuda_options_default(&o);
   guint format = 0, dtype = 0;
-  guint32 fixed_order = 0, fp8_inputs = 0, nvls = 0, exit_on_loss = 0, hang = 0;
+  guint32 fixed_order = 0, fp8_inputs = 0, nvls = 0, exit_on_loss = 0, in_opening = 0, hang = 0;
   o.model = value_of(keys, "model");
   if (!take_word(keys, "format", formats, &format, error) ||
       !take_u64(keys, "seed", &o.seed, error) || !take_word(keys, "dtype", dtypes, &dtype, error) ||
@@ -520,9 +521,11 @@ make_cuda(const key_list *keys, const char *inner, GError **error) {
       !take_i64(keys, "deadline_ns", 1, HOUR_NS, &o.deadline_ns, error) ||
       !take_u32(keys, "exit_on_loss", 1, &exit_on_loss, error) ||
       !take_u64(keys, "fault_step", &o.fault_step, error) ||
+      !take_u32(keys, "fault_open", 1, &in_opening, error) ||
       !take_u32(keys, "fault_rank", OCT_CUDA_DEVICES_MAX - 1, &o.fault_rank, error) ||
       !take_u32(keys, "fault_hang", 1, &hang, error))
     return NULL;
+  o.fault_open = in_opening != 0;
   o.fault_hang = hang != 0;
   o.exit_on_loss = exit_on_loss != 0;
   o.format = load[format];

@@ -41,13 +41,15 @@ typedef struct oct_cuda_options {
   struct oct_cuda_launches *launches; /* counts of kernels (kernels/cuda/launch.h); NULL = none.
                                          Borrowed until the world is freed */
   oct_cuda_stamps *stamps;            /* NULL = none. Borrowed until the world is freed */
-  /* The process ends when a lost instance is closed. What is wrong with a device often stays with
+  /* The process ends when a lost instance is closed, and after an opening has failed on a device
+   * that it cannot use any more. What is wrong with a device often stays with
    * the process that used it, so a worker ends, and another takes its place (backends/remote). */
   gboolean exit_on_loss;
   /* For tests of what becomes of a device that fails: in step fault_step (0 = never) rank
    * fault_rank writes where no memory is, or with fault_hang stands still for twice the deadline.
    */
   guint64 fault_step;
+  gboolean fault_open; /* in every opening, too */
   guint32 fault_rank;
   gboolean fault_hang;
 } oct_cuda_options;

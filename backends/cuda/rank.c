@@ -281,10 +281,19 @@ is_idle(cudaStream_t stream) {
   return TRUE;
 }
 
-void
+/* What is wrong with a context stays: the next call meets it again. */
+static gboolean
+is_usable(void) {
+  (void)cudaGetLastError();
+  cudaError_t state = cudaStreamQuery(cudaStreamPerThread);
+  (void)cudaGetLastError();
+  return state == cudaSuccess || state == cudaErrorNotReady || state == cudaErrorMemoryAllocation;
+}
+
+gboolean
 oct_cuda_rank_close(oct_cuda_rank *r) {
   if (r->group == NULL)
-    return;
+    return TRUE;
   cudaStream_t streams[] = {r->compute, r->copy_in, r->copy_out};
   gboolean idle = TRUE;
   for (gsize i = 0; i < G_N_ELEMENTS(streams); i++)
@@ -301,9 +310,9 @@ oct_cuda_rank_close(oct_cuda_rank *r) {
   for (gsize i = 0; idle && i < G_N_ELEMENTS(streams); i++)
     if (streams[i] != NULL)
       (void)cudaStreamDestroy(streams[i]);
-  (void)cudaGetLastError();
   g_ptr_array_unref(r->blocks);
   g_ptr_array_unref(r->pinned);
   g_array_unref(r->large);
   r->group = NULL;
+  return idle && is_usable();
 }

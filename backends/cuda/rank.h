@@ -34,8 +34,9 @@ typedef struct oct_cuda_rank {
 /* Life cycle. On the thread that will work for it, which stays with its device. FALSE: noted. */
 gboolean oct_cuda_rank_open(oct_cuda_rank *rank, oct_cuda_group *group,
                             guint32 index) G_GNUC_WARN_UNUSED_RESULT;
-/* On the same thread. Gives back all memory. Also of a rank that could not be opened. */
-void oct_cuda_rank_close(oct_cuda_rank *rank);
+/* On the same thread. Gives back all memory. Also of a rank that could not be opened. FALSE: what
+ * is wrong stays with the process: its device hangs, or answers every call with an error. */
+gboolean oct_cuda_rank_close(oct_cuda_rank *rank) G_GNUC_WARN_UNUSED_RESULT;
 
 /* Use. `result` is a cudaError_t or what a launcher returns; `what` names the call. TRUE: it went
  * well. */

@@ -184,6 +184,18 @@ open_parts(oct_cuda_stepper *s) {
   return TRUE;
 }
 
+/* What the options ask for in a step, or in the opening (0), so that a test sees what comes of it.
+ */
+static gboolean
+go_wrong(oct_cuda_stepper *s, guint64 number) {
+  const oct_cuda_options *o = s->rank.group->options;
+  gboolean now = number == 0 ? o->fault_open : o->fault_step == number;
+  if (!now || o->fault_rank != s->rank.index)
+    return TRUE;
+  gint64 hang_ns = o->fault_hang ? 2 * o->deadline_ns : 0;
+  return oct_cuda_note(&s->rank, oct_glue_fault(s->rank.compute, hang_ns), "a fault");
+}
+
 gboolean
 oct_cuda_stepper_open(oct_cuda_stepper *s) {
   const oct_instance_config *c = s->config;
@@ -205,7 +217,7 @@ oct_cuda_stepper_open(oct_cuda_stepper *s) {
                            .seqs = c->max_slots};
   if (oct_cuda_forward_expands(s->forward))
     s->padding.expand = s->rank.group->options->expand;
-  if (!oct_cuda_stepper_warm_graphs(s) ||
+  if (!go_wrong(s, 0) || !oct_cuda_stepper_warm_graphs(s) ||
       !oct_cuda_drain(&s->rank, s->rank.compute, "the first graphs"))
     return FALSE;
   tell_phase(s, "graphs", 0, &since);
@@ -219,10 +231,10 @@ oct_cuda_stepper_rest(oct_cuda_stepper *s) {
          oct_cuda_drain(&s->rank, s->rank.copy_out, "the last copy");
 }
 
-void
+gboolean
 oct_cuda_stepper_close(oct_cuda_stepper *s) {
   if (s == NULL)
-    return;
+    return TRUE;
   oct_cuda_stepper_free_graphs(s);
   oct_cuda_forward_free(s->forward);
   for (guint i = 0; i < OCT_CUDA_CIRCLES; i++)
@@ -232,12 +244,13 @@ oct_cuda_stepper_close(oct_cuda_stepper *s) {
       (void)cudaEventDestroy(s->places[i].done);
   if (s->logits_ready != NULL)
     (void)cudaEventDestroy(s->logits_ready);
-  oct_cuda_rank_close(&s->rank);
+  gboolean usable = oct_cuda_rank_close(&s->rank);
   oct_cuda_model_clear(&s->model);
   g_free(s->counts);
   g_free(s->inputs);
   g_free(s->places);
   g_free(s);
+  return usable;
 }
 
 /* ---------------------------------------------------------------- what a step brings */
@@ -470,16 +483,6 @@ run(oct_cuda_stepper *s, const oct_cuda_plan *plan, const oct_cuda_domain_plan *
   else if (!oct_cuda_stepper_run_padded(s, d, in))
     return FALSE;
   return s->rank.is_last || oct_cuda_mail_send(s->options.mail, s, number, at, in->batch.n_tokens);
-}
-
-/* What the options ask for, so that a test sees what comes of it. */
-static gboolean
-go_wrong(oct_cuda_stepper *s, guint64 number) {
-  const oct_cuda_options *o = s->rank.group->options;
-  if (o->fault_step != number || o->fault_rank != s->rank.index)
-    return TRUE;
-  gint64 hang_ns = o->fault_hang ? 2 * o->deadline_ns : 0;
-  return oct_cuda_note(&s->rank, oct_glue_fault(s->rank.compute, hang_ns), "a fault");
 }
 
 gboolean

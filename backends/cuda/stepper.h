@@ -53,7 +53,8 @@ oct_cuda_stepper *oct_cuda_stepper_new(const oct_cuda_stepper_options *options);
 gboolean oct_cuda_stepper_open(oct_cuda_stepper *stepper) G_GNUC_WARN_UNUSED_RESULT;
 /* Waits until nothing of it runs any more. FALSE: noted. */
 gboolean oct_cuda_stepper_rest(oct_cuda_stepper *stepper);
-void oct_cuda_stepper_close(oct_cuda_stepper *stepper); /* frees the object; accepts NULL */
+/* Frees the object; accepts NULL. FALSE: the process cannot use the device any more. */
+gboolean oct_cuda_stepper_close(oct_cuda_stepper *stepper) G_GNUC_WARN_UNUSED_RESULT;
 
 /* Use. `at` is the step's place in the ring. FALSE: noted. */
 gboolean oct_cuda_stepper_begin(oct_cuda_stepper *stepper, const oct_cuda_plan *plan, guint32 at);

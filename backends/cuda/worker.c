@@ -281,6 +281,7 @@ oct_cuda_worker_run(void *data) {
   /* Ranks write into each other's memory: nobody frees his before all are at rest. */
   if (fine && oct_cuda_stepper_rest(in->steppers[w->index]) && !oct_cuda_group_meet(&in->group))
     g_info("cuda: rank %u: %s", w->index, in->group.message);
-  oct_cuda_stepper_close(in->steppers[w->index]);
+  if (!oct_cuda_stepper_close(in->steppers[w->index]))
+    __atomic_store_n(&in->world->spoiled, TRUE, __ATOMIC_RELEASE);
   return NULL;
 }

@@ -100,9 +100,20 @@ check_devices(const oct_cuda_world *w, const oct_instance_config *c, GError **er
   return TRUE;
 }
 
+/* What was told of it has gone its way: a call comes after the event has been passed on. */
+static void
+leave_if_spoiled(const oct_cuda_world *w) {
+  if (!__atomic_load_n(&w->spoiled, __ATOMIC_ACQUIRE) || !w->options.exit_on_loss)
+    return;
+  g_printerr("octet: cuda: %s; what is wrong stays with the process, which ends\n",
+             w->told.message);
+  _exit(EXIT_LOST);
+}
+
 static gboolean
 cuda_open(oct_world *world, const oct_instance_config *config, guint32 *id, GError **error) {
   oct_cuda_world *w = from_base(world);
+  leave_if_spoiled(w);
   if (w->lost) {
     g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_DEVICE, "the world is lost: %s",
                 w->fault.message);
@@ -469,6 +480,7 @@ static gboolean
 cuda_next(oct_world *world, oct_time until_ns, oct_event *event) {
   oct_cuda_world *w = from_base(world);
   oct_cuda_instance *gone = NULL;
+  leave_if_spoiled(w);
   pthread_mutex_lock(&w->lock);
   next_event(w, until_ns, event, &gone);
   pthread_mutex_unlock(&w->lock);

@@ -18,6 +18,7 @@ typedef struct oct_cuda_world {
   pthread_mutex_t lock;
   pthread_cond_t changed; /* something for next() */
   gboolean woken, lost, fault_due;
+  gboolean spoiled; /* atomic: a device cannot be used any more by this process */
   guint32 fault_instance;
   oct_fault fault, told; /* told: what an event points to */
 } oct_cuda_world;
