@@ -40,7 +40,7 @@ oct_calibrate_gpu(oct_calibration *calibration, GArray *tables, guint gpus, doub
 
 #else
 
-#include "engine/backend.h"
+#include "backends/cuda/cuda.h"
 #include "kernels/bench/bench.h"
 #include "kernels/bench/machine.h"
 
@@ -70,20 +70,15 @@ driver_version(int cuda_version) {
 
 gboolean
 oct_calibrate_card_read(oct_calibrate_card *card, GError **error) {
-  int count = 0;
   memset(card, 0, sizeof *card);
-  cudaError_t why = cudaGetDeviceCount(&count);
-  if (why != cudaSuccess || count == 0) {
-    g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_DEVICE,
-                "no GPU: %s. Kernels are timed on the machine that they are for",
-                why != cudaSuccess ? cudaGetErrorString(why) : "the driver has none");
+  if (!oct_cuda_count_gpus(&card->count, error)) {
+    g_prefix_error(error, "kernels are timed on the machine that they are for: ");
     return FALSE;
   }
   bench_card read;
   bench_card_read(&read);
   card->name = g_strdup(read.name);
   card->driver = driver_version(read.cuda_version);
-  card->count = (guint)count;
   return TRUE;
 }
 

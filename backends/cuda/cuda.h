@@ -58,6 +58,9 @@ void oct_cuda_options_default(
     oct_cuda_options *options); /* all the GPUs, seed 1, 30 s, overlap in
                                    steps of 64 tokens, expand 256, 8192 at a time */
 
+/* GPUs that CUDA shows to the process. FALSE with *error DEVICE, which says why there is none. */
+gboolean oct_cuda_count_gpus(guint32 *n, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+
 /* A new world; options NULL = default. NULL with *error: CONFIG names the option that is wrong,
  * DEVICE says why there is no GPU (no driver, none found, or Octet was built without CUDA). Opens
  * no device before an instance does, beyond asking the driver how many there are. */

@@ -523,17 +523,21 @@ set_environment(const oct_cuda_options *options) {
     (void)g_setenv("NCCL_NVLS_ENABLE", "0", TRUE);
 }
 
-static gboolean
-count_gpus(guint32 *n, GError **error) {
-  int count = 0;
+gboolean
+oct_cuda_count_gpus(guint32 *n, GError **error) {
+  int count = 0, driver = 0;
   cudaError_t result = cudaGetDeviceCount(&count);
-  if (result != cudaSuccess || count < 1) {
-    g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_DEVICE, "cuda: no GPU: %s",
-                result != cudaSuccess ? cudaGetErrorString(result) : "the driver finds none");
-    return FALSE;
+  if (result == cudaSuccess && count > 0) {
+    *n = (guint32)count;
+    return TRUE;
   }
-  *n = (guint32)count;
-  return TRUE;
+  /* Without a driver the runtime says that it is too old. */
+  gboolean has_driver = cudaDriverGetVersion(&driver) != cudaSuccess || driver > 0;
+  g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_DEVICE, "cuda: no GPU: %s",
+              !has_driver             ? "no NVIDIA driver is installed"
+              : result != cudaSuccess ? cudaGetErrorString(result)
+                                      : "the driver finds none");
+  return FALSE;
 }
 
 oct_world *
@@ -552,7 +556,7 @@ oct_cuda_world_new(const oct_cuda_options *options, GError **error) {
     return NULL;
   }
   set_environment(options);
-  if (!count_gpus(&n_gpus, error))
+  if (!oct_cuda_count_gpus(&n_gpus, error))
     return NULL;
   oct_cuda_world *w = g_new0(oct_cuda_world, 1);
   oct_world_init(&w->base, &ops);

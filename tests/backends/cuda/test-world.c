@@ -2,6 +2,7 @@
  * GPU a device is, what the machine does not tell. With a GPU: waits that outlast their deadline,
  * and devices and workers that fail in the middle of a step.
  */
+#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
@@ -24,8 +25,15 @@ where_it_cannot_be_it_says_why(void) {
   }
   g_assert_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_DEVICE);
   g_test_message("%s", error->message);
-  g_assert_true(strstr(error->message, "no GPU") != NULL ||
-                strstr(error->message, "without CUDA") != NULL);
+  if (strstr(error->message, "without CUDA") != NULL)
+    return;
+  g_assert_nonnull(strstr(error->message, "no GPU"));
+  /* The driver brings its library. */
+  void *driver = dlopen("libcuda.so.1", RTLD_LAZY);
+  g_assert_cmpint(strstr(error->message, "no NVIDIA driver is installed") != NULL, ==,
+                  driver == NULL);
+  if (driver != NULL)
+    (void)dlclose(driver);
 }
 
 static void
