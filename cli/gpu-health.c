@@ -62,9 +62,10 @@ read_all(void) {
   if (n == 0)
     return NULL;
   gpus *all = g_new0(gpus, 1);
-  for (guint32 i = 0; i < n; i++)
-    if (oct_nvml_identity_read(i, &all->identities[i]))
-      (void)oct_nvml_health_read(all->identities[i].bus_id, &all->healths[i]);
+  for (guint32 i = 0; i < n; i++) {
+    (void)oct_nvml_identity_read(i, &all->identities[i]);
+    (void)oct_nvml_health_read(all->identities[i].bus_id, &all->healths[i]);
+  }
   all->n = n;
   return all;
 }

@@ -309,3 +309,15 @@ oct_nvml_throttle_text(guint32 throttle) {
     g_string_append(text, "none");
   return g_string_free(text, FALSE);
 }
+
+char *
+oct_nvml_state_text(const oct_nvml_health *health) {
+  g_autofree char *throttle = oct_nvml_throttle_text(health->throttle);
+  GString *text = g_string_new(NULL);
+  if (health->sm_mhz != OCT_NVML_UNKNOWN)
+    g_string_append_printf(text, "%u MHz, ", health->sm_mhz);
+  if (health->temperature != OCT_NVML_UNKNOWN)
+    g_string_append_printf(text, "%u C, ", health->temperature);
+  g_string_append_printf(text, "held back by %s", throttle);
+  return g_string_free(text, FALSE);
+}

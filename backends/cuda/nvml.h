@@ -63,5 +63,7 @@ gboolean oct_nvml_identity_read(guint32 index, oct_nvml_identity *identity);
 oct_nvml_path oct_nvml_path_between(const char *bus_a, const char *bus_b);
 /* "SW power cap, HW thermal slowdown" or "none"; owned. */
 char *oct_nvml_throttle_text(guint32 throttle);
+/* "1980 MHz, 41 C, held back by none", without what is unknown; owned. */
+char *oct_nvml_state_text(const oct_nvml_health *health);
 
 #endif

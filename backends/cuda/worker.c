@@ -66,13 +66,11 @@ tell_ledger(oct_cuda_instance *in) {
     oct_cuda_rank *r = oct_cuda_stepper_rank(in->steppers[i]);
     oct_nvml_health health;
     (void)oct_nvml_health_read(r->bus_id, &health);
-    g_autofree char *throttle = oct_nvml_throttle_text(health.throttle);
+    g_autofree char *state = oct_nvml_state_text(&health);
     g_message(
-        "cuda: rank %u: %.2f GiB asked for, the driver had %.2f free before and has %.2f now; "
-        "%u MHz, %u C, held back by %s",
+        "cuda: rank %u: %.2f GiB asked for, the driver had %.2f free before and has %.2f now; %s",
         i, (double)r->used / (1u << 30), (double)r->free_before / (1u << 30),
-        (double)oct_cuda_stepper_free_bytes(in->steppers[i]) / (1u << 30), health.sm_mhz,
-        health.temperature, throttle);
+        (double)oct_cuda_stepper_free_bytes(in->steppers[i]) / (1u << 30), state);
   }
 }
 

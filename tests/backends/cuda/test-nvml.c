@@ -248,6 +248,20 @@ a_line_per_gpu_says_how_it_is(void) {
   g_assert_cmpstr(lines->pdata[1], ==, second);
 }
 
+static void
+a_state_leaves_out_what_is_unknown(void) {
+  oct_nvml_health health;
+  g_assert_true(oct_nvml_health_read("0000:1b:00.0", &health));
+  g_autofree char *first = oct_nvml_state_text(&health);
+  g_assert_cmpstr(first, ==, "1980 MHz, 41 C, held back by SW power cap, SW thermal slowdown");
+  g_assert_true(oct_nvml_health_read("0000:2c:00.0", &health));
+  g_autofree char *other = oct_nvml_state_text(&health);
+  g_assert_cmpstr(other, ==, "42 C, held back by unknown");
+  g_assert_false(oct_nvml_health_read("0000:3d:00.0", &health));
+  g_autofree char *none = oct_nvml_state_text(&health);
+  g_assert_cmpstr(none, ==, "held back by unknown");
+}
+
 /* The last: the thread stays. */
 static void
 a_watched_figure_is_there(void) {
@@ -267,6 +281,8 @@ main(int argc, char **argv) {
   g_test_add_func("/cuda/nvml/errors-of-the-driver-are-counted-once",
                   errors_of_the_driver_are_counted_once);
   g_test_add_func("/cuda/nvml/a-line-per-gpu-says-how-it-is", a_line_per_gpu_says_how_it_is);
+  g_test_add_func("/cuda/nvml/a-state-leaves-out-what-is-unknown",
+                  a_state_leaves_out_what_is_unknown);
   g_test_add_func("/cuda/nvml/a-watched-figure-is-there-at-once", a_watched_figure_is_there);
   return g_test_run();
 }
