@@ -4,9 +4,9 @@
 #include <sys/sysinfo.h>
 
 #include "backends/cpu/cpu.h"
-#include "backends/cuda/nvml.h"
 #include "backends/record/record.h"
 #include "backends/registry.h"
+#include "cli/gpu-memory.h"
 #include "cli/hf-cache.h"
 #include "engine/base/file.h"
 #include "engine/model/expert-counts.h"
@@ -255,20 +255,15 @@ count_cpu_pages(maker *m, GError **error) {
   return TRUE;
 }
 
-/* Free memory of the GPU that has least; 0: the driver does not tell. */
+/* For each rank, where it is going to be. */
 static guint64
-gpu_free_bytes(void) {
-  guint64 least = 0;
-  for (guint32 i = 0; i < oct_nvml_count(); i++) {
-    oct_nvml_identity who;
-    oct_nvml_health health;
-    if (!oct_nvml_identity_read(i, &who) || !oct_nvml_health_read(who.bus_id, &health) ||
-        health.free_mib == OCT_NVML_UNKNOWN)
-      continue;
-    guint64 bytes = (guint64)health.free_mib << 20;
-    least = least == 0 ? bytes : MIN(least, bytes);
-  }
-  return least;
+gpu_free_bytes(const maker *m) {
+  oct_parallel parallel = m->setup.engine.instance.parallel;
+  parallel.tensor = MAX(1, parallel.tensor); /* 0: not given */
+  const oct_gpu_layout layout = {.visible = g_getenv("CUDA_VISIBLE_DEVICES"),
+                                 .order = g_getenv("CUDA_DEVICE_ORDER"),
+                                 .n_ranks = oct_parallel_world(&parallel) * m->setup.n_replicas};
+  return oct_gpu_memory_free(&layout);
 }
 
 static gboolean
@@ -326,7 +321,7 @@ make_setup(maker *m, GError **error) {
   if (m->on_cpu && !count_cpu_pages(m, error))
     return FALSE;
   if (m->on_cuda && m->setup.node == NULL)
-    m->setup.device_bytes = gpu_free_bytes();
+    m->setup.device_bytes = gpu_free_bytes(m);
   if (!m->on_cpu && m->options->kv_bytes > 0)
     return refuse(error, "kv-cache-memory-bytes: of --backend cpu; see --gpu-memory-utilization, "
                          "--num-gpu-blocks-override");

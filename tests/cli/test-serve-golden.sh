@@ -22,6 +22,8 @@ numbers() {
     od -An -v -td4 | tr -s ' \n' ',' | sed 's/^,//; s/,$//'
 }
 
+pages="--num-gpu-blocks-override 64"
+
 # begin MODEL WORLD FLAGS: a server in the background, its log in $work/MODEL.out and .err.
 begin() {
   model=$1 backend=$2
@@ -29,7 +31,7 @@ begin() {
   : >"$work/$model.out" # before it is looked at: the last server's says "serving" too
   : >"$work/$model.err"
   "$octet" serve "$golden/$model" --backend "$backend" --skip-tokenizer-init --port 0 \
-    --max-num-seqs 4 --num-gpu-blocks-override 64 "$@" >"$work/$model.out" 2>"$work/$model.err" &
+    --max-num-seqs 4 $pages "$@" >"$work/$model.out" 2>"$work/$model.err" &
   pids="$pids $!"
   eval "pid_$(echo "$model" | tr '-' '_')=$!"
 }
@@ -133,5 +135,21 @@ else
 fi
 begin "$one" cuda:dtype=float32 --in-process
 check "$one" "cuda:dtype=float32 --in-process"
+
+# Without a number of pages they are what fits into a share of the GPU that the rank is on.
+pages=
+begin "$one" cuda --gpu-memory-utilization 0.5
+listen "$one"
+if [ -z "$url" ] && grep -q 'no GPU\|without CUDA' "$work/$one.err"; then
+  skip "a share of the GPU" "$(sed -n 's/^octet serve: //p' "$work/$one.err")"
+else
+  until_true "grep -q 'the driver had' '$work/$one.err' || ! kill -0 $pid 2>/dev/null"
+  share=$(sed -n 's/.*rank 0: \([0-9.]*\) GiB asked for, the driver had \([0-9.]*\) .*/\1 \2/p' \
+    "$work/$one.err" | awk '{ print ($1 / $2 > 0.4 && $1 / $2 < 0.51) ? "half" : $0 }')
+  is "$share" half "a start with --gpu-memory-utilization 0.5 asks for half of what is free"
+  kill -TERM "$pid"
+  wait "$pid"
+  is $? 0 "and ends well"
+fi
 
 done_testing

@@ -7,6 +7,7 @@
 #include "backends/cuda/numa.h"
 #include "backends/cuda/nvml.h"
 #include "cli/gpu-health.h"
+#include "cli/gpu-memory.h"
 
 #define FAILED 999
 
@@ -15,7 +16,9 @@ typedef struct nvml_device {
 } nvml_device;
 
 static nvml_device devices[] = {{0}, {1}};
-static guint n_events; /* to be told */
+static guint n_events;            /* to be told */
+static guint64 second_mib;        /* free on the second GPU; 0: it does not tell */
+static const char *second = NULL; /* its name where it is another kind */
 
 static gboolean
 tells(const nvml_device *d) {
@@ -71,8 +74,7 @@ nvmlDeviceGetHandleByPciBusId_v2(const char *bus, nvml_device **out) {
 int nvmlDeviceGetName(nvml_device *d, char *text, guint32 size);
 int
 nvmlDeviceGetName(nvml_device *d, char *text, guint32 size) {
-  (void)d;
-  g_strlcpy(text, "Model \"X\"", size);
+  g_strlcpy(text, d->index == 1 && second != NULL ? second : "Model \"X\"", size);
   return 0;
 }
 
@@ -139,9 +141,9 @@ int nvmlDeviceGetMemoryInfo(nvml_device *d, unsigned long long *bytes);
 int
 nvmlDeviceGetMemoryInfo(nvml_device *d, unsigned long long *bytes) {
   bytes[0] = 100ull << 20;
-  bytes[1] = 60ull << 20;
-  bytes[2] = 40ull << 20;
-  return tells(d) ? 0 : FAILED;
+  bytes[1] = (tells(d) ? 60 : second_mib) << 20;
+  bytes[2] = bytes[0] - bytes[1];
+  return tells(d) || second_mib > 0 ? 0 : FAILED;
 }
 
 int nvmlEventSetCreate(void **set);
@@ -241,11 +243,11 @@ a_line_per_gpu_says_how_it_is(void) {
       "SW power cap, SW thermal slowdown, 17 of 18 NVLinks up, ECC errors 7 corrected and 0 not; "
       "PCIe NODE to 1",
       oct_numa_node_of("0000:1b:00.0"));
-  g_autofree char *second = g_strdup_printf("gpu 1: Model \"X\" at 0000:2c:00.0, NUMA node %d, 42 "
-                                            "C, held back by: unknown; PCIe NODE to 0",
-                                            oct_numa_node_of("0000:2c:00.0"));
+  g_autofree char *other = g_strdup_printf("gpu 1: Model \"X\" at 0000:2c:00.0, NUMA node %d, 42 "
+                                           "C, held back by: unknown; PCIe NODE to 0",
+                                           oct_numa_node_of("0000:2c:00.0"));
   g_assert_cmpstr(lines->pdata[0], ==, first);
-  g_assert_cmpstr(lines->pdata[1], ==, second);
+  g_assert_cmpstr(lines->pdata[1], ==, other);
 }
 
 static void
@@ -260,6 +262,41 @@ a_state_leaves_out_what_is_unknown(void) {
   g_assert_false(oct_nvml_health_read("0000:3d:00.0", &health));
   g_autofree char *none = oct_nvml_state_text(&health);
   g_assert_cmpstr(none, ==, "held back by unknown");
+}
+
+static guint64
+free_mib(const char *visible, const char *order, guint32 n_ranks) {
+  const oct_gpu_layout layout = {.visible = visible, .order = order, .n_ranks = n_ranks};
+  return oct_gpu_memory_free(&layout) >> 20;
+}
+
+static void
+memory_is_that_of_the_gpus_that_ranks_take(void) {
+  static const struct {
+    const char *visible;
+    guint32 n_ranks;
+    guint64 mib;
+  } cases[] = {{NULL, 1, 60},      {NULL, 2, 8},       {NULL, 3, 8},      {NULL, 16, 1},
+               {"0", 1, 60},       {"1", 1, 8},        {"1,0", 1, 8},     {"1,0", 2, 8},
+               {"0,1", 1, 60},     {" 0 , 1 ", 1, 60}, {"0,-1,1", 2, 30}, {"0,7,1", 2, 30},
+               {"GPU-0", 1, 60},   {"GPU-1", 1, 8},    {"GPU-1,0", 1, 8}, {"GPU-", 1, 0},
+               {"GPU-5", 1, 0},    {"", 1, 0},         {"-1", 1, 0},      {"MIG-GPU-0/1/0", 1, 0},
+               {"0,MIG-0", 1, 60}, {"0", 2, 30},       {"none", 1, 0},    {"1", 4, 2}};
+  second_mib = 8;
+  for (gsize i = 0; i < G_N_ELEMENTS(cases); i++) {
+    g_test_message("CUDA_VISIBLE_DEVICES=%s, %u ranks", cases[i].visible, cases[i].n_ranks);
+    g_assert_cmpuint(free_mib(cases[i].visible, NULL, cases[i].n_ranks), ==, cases[i].mib);
+  }
+  /* CUDA's order of two kinds is by speed, unless it is asked to be the driver's. */
+  second = "Model Y";
+  g_assert_cmpuint(free_mib(NULL, NULL, 1), ==, 8);
+  g_assert_cmpuint(free_mib("0", "FASTEST_FIRST", 1), ==, 8);
+  g_assert_cmpuint(free_mib("0", "PCI_BUS_ID", 1), ==, 60);
+  g_assert_cmpuint(free_mib("GPU-0", NULL, 1), ==, 60);
+  second = NULL;
+  second_mib = 0; /* of one that does not tell nothing is known */
+  g_assert_cmpuint(free_mib(NULL, NULL, 2), ==, 60);
+  g_assert_cmpuint(free_mib("1", NULL, 1), ==, 0);
 }
 
 /* The last: the thread stays. */
@@ -283,6 +320,8 @@ main(int argc, char **argv) {
   g_test_add_func("/cuda/nvml/a-line-per-gpu-says-how-it-is", a_line_per_gpu_says_how_it_is);
   g_test_add_func("/cuda/nvml/a-state-leaves-out-what-is-unknown",
                   a_state_leaves_out_what_is_unknown);
+  g_test_add_func("/cuda/nvml/memory-is-that-of-the-gpus-that-ranks-take",
+                  memory_is_that_of_the_gpus_that_ranks_take);
   g_test_add_func("/cuda/nvml/a-watched-figure-is-there-at-once", a_watched_figure_is_there);
   return g_test_run();
 }
