@@ -94,5 +94,6 @@ oct_gpu_memory_free(const oct_gpu_layout *layout) {
   read_all(all);
   read_visible(all, layout->visible);
   guint64 bytes = least_of(all, layout);
+  oct_nvml_close();
   return bytes;
 }

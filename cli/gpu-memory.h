@@ -1,6 +1,6 @@
 /* Free memory of the GPUs that a layout takes, which CUDA is not asked for: a process that has used
  * a GPU cannot start another that does. The driver tells by its own order and bus ids; which of its
- * GPUs are CUDA's follows from the environment.
+ * GPUs are CUDA's follows from the environment. Nothing stays open: the process may fork then.
  */
 #ifndef OCT_CLI_GPU_MEMORY_H
 #define OCT_CLI_GPU_MEMORY_H

@@ -48,7 +48,9 @@ typedef struct field_value {
 #define GPUS_MAX                 64
 
 typedef struct library {
+  void *handle; /* NULL: it is not there */
   gint (*init)(void);
+  gint (*shutdown)(void);
   gint (*by_bus)(const char *bus, device *out);
   gint (*clock)(device d, gint kind, guint32 *mhz);
   gint (*temperature)(device d, temperature_request *request);
@@ -72,7 +74,7 @@ typedef struct library {
   gint (*new_events)(void **set);
   gint (*watch)(device d, unsigned long long kinds, void *set);
   gint (*wait)(void *set, event *data, guint32 timeout_ms);
-  gboolean there;
+  gboolean asked, there; /* since it was closed: whether it was opened, and can be used */
   /* Errors that the driver reports come as events: who looks takes what has come. */
   void *events; /* NULL: it tells nothing */
 } library;
@@ -82,7 +84,7 @@ typedef struct errors {
   guint32 last, n;
 } errors;
 
-static GMutex lock; /* of what follows */
+static GMutex lock; /* of what follows, and of opening and closing the library */
 static errors seen[GPUS_MAX];
 static guint n_seen;
 
@@ -107,43 +109,65 @@ watch_errors(library *l) {
       seen[n_seen++].device = d;
 }
 
+static void
+take_all(library *l) {
+  l->handle = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (l->handle == NULL)
+    return;
+  take(l->handle, "nvmlInit_v2", &l->init);
+  take(l->handle, "nvmlShutdown", &l->shutdown);
+  take(l->handle, "nvmlDeviceGetHandleByPciBusId_v2", &l->by_bus);
+  take(l->handle, "nvmlDeviceGetClockInfo", &l->clock);
+  take(l->handle, "nvmlDeviceGetTemperatureV", &l->temperature);
+  take(l->handle, "nvmlDeviceGetTemperature", &l->temperature_old);
+  take(l->handle, "nvmlDeviceGetPowerUsage", &l->power);
+  take(l->handle, "nvmlDeviceGetCurrentClocksEventReasons", &l->throttle);
+  take(l->handle, "nvmlDeviceGetTotalEccErrors", &l->ecc);
+  take(l->handle, "nvmlDeviceGetNvLinkState", &l->link);
+  take(l->handle, "nvmlDeviceGetTopologyCommonAncestor", &l->ancestor);
+  take(l->handle, "nvmlDeviceGetCount_v2", &l->count);
+  take(l->handle, "nvmlDeviceGetHandleByIndex_v2", &l->by_index);
+  take(l->handle, "nvmlDeviceGetName", &l->name);
+  take(l->handle, "nvmlDeviceGetUUID", &l->uuid);
+  take(l->handle, "nvmlDeviceGetPciInfo_v3", &l->bus);
+  take(l->handle, "nvmlDeviceGetRemappedRows", &l->rows);
+  take(l->handle, "nvmlDeviceGetMemoryInfo", &l->memory);
+  take(l->handle, "nvmlDeviceGetUtilizationRates", &l->busy);
+  take(l->handle, "nvmlDeviceGetTotalEnergyConsumption", &l->energy);
+  take(l->handle, "nvmlDeviceGetFieldValues", &l->fields);
+  take(l->handle, "nvmlEventSetCreate", &l->new_events);
+  take(l->handle, "nvmlDeviceRegisterEvents", &l->watch);
+  take(l->handle, "nvmlEventSetWait_v2", &l->wait);
+}
+
+static library the_library; /* whether it is open: under the lock; functions stay as they are */
+
 static const library *
 get(void) {
-  static library l;
-  static gsize once;
-  if (g_once_init_enter(&once)) {
-    void *handle = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (handle != NULL) {
-      take(handle, "nvmlInit_v2", &l.init);
-      take(handle, "nvmlDeviceGetHandleByPciBusId_v2", &l.by_bus);
-      take(handle, "nvmlDeviceGetClockInfo", &l.clock);
-      take(handle, "nvmlDeviceGetTemperatureV", &l.temperature);
-      take(handle, "nvmlDeviceGetTemperature", &l.temperature_old);
-      take(handle, "nvmlDeviceGetPowerUsage", &l.power);
-      take(handle, "nvmlDeviceGetCurrentClocksEventReasons", &l.throttle);
-      take(handle, "nvmlDeviceGetTotalEccErrors", &l.ecc);
-      take(handle, "nvmlDeviceGetNvLinkState", &l.link);
-      take(handle, "nvmlDeviceGetTopologyCommonAncestor", &l.ancestor);
-      take(handle, "nvmlDeviceGetCount_v2", &l.count);
-      take(handle, "nvmlDeviceGetHandleByIndex_v2", &l.by_index);
-      take(handle, "nvmlDeviceGetName", &l.name);
-      take(handle, "nvmlDeviceGetUUID", &l.uuid);
-      take(handle, "nvmlDeviceGetPciInfo_v3", &l.bus);
-      take(handle, "nvmlDeviceGetRemappedRows", &l.rows);
-      take(handle, "nvmlDeviceGetMemoryInfo", &l.memory);
-      take(handle, "nvmlDeviceGetUtilizationRates", &l.busy);
-      take(handle, "nvmlDeviceGetTotalEnergyConsumption", &l.energy);
-      take(handle, "nvmlDeviceGetFieldValues", &l.fields);
-      take(handle, "nvmlEventSetCreate", &l.new_events);
-      take(handle, "nvmlDeviceRegisterEvents", &l.watch);
-      take(handle, "nvmlEventSetWait_v2", &l.wait);
-      l.there = l.init != NULL && l.by_bus != NULL && l.init() == 0;
-      if (l.there)
-        watch_errors(&l);
-    }
-    g_once_init_leave(&once, 1);
+  library *l = &the_library;
+  g_mutex_lock(&lock);
+  if (!l->asked) {
+    l->asked = TRUE;
+    if (l->handle == NULL)
+      take_all(l);
+    l->there = l->init != NULL && l->by_bus != NULL && l->init() == 0;
+    if (l->there)
+      watch_errors(l);
   }
-  return &l;
+  g_mutex_unlock(&lock);
+  return l;
+}
+
+void
+oct_nvml_close(void) {
+  library *l = &the_library;
+  g_mutex_lock(&lock);
+  if (l->there && l->shutdown != NULL)
+    (void)l->shutdown();
+  l->asked = l->there = FALSE;
+  l->events = NULL;
+  n_seen = 0;
+  g_mutex_unlock(&lock);
 }
 
 static gboolean

@@ -57,6 +57,9 @@ typedef enum oct_nvml_path {
 /* By the bus id that CUDA gives ("0000:1b:00.0"). Any thread; 0.1 to 4 us per figure. FALSE: the
  * library or the GPU is not there, and all fields are unknown. */
 gboolean oct_nvml_health_read(const char *bus_id, oct_nvml_health *health);
+/* Before a fork, by the only thread that uses it: a child can do nothing with what its parent has
+ * opened. Who asks again opens it again. */
+void oct_nvml_close(void);
 /* GPUs that the driver has, by its own order; 0 without the library. */
 guint32 oct_nvml_count(void);
 gboolean oct_nvml_identity_read(guint32 index, oct_nvml_identity *identity);

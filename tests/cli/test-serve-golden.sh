@@ -130,6 +130,8 @@ if grep -q serving "$work/$one.out"; then
   for line in "NUMA node" "GB of weights in" "pages and states: " "graphs: " "the driver had"; do
     has "$(cat "$work/$one.err")" "$line" "a start tells: $line"
   done
+  grep -q 'now; [0-9]* MHz, [0-9]* C, held back by ' "$work/$one.err"
+  ok $? "and, from the process that uses it, how the GPU is"
 else
   skip "cuda has a process of its own" "no GPU"
 fi

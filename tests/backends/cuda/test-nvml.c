@@ -3,6 +3,8 @@
  * all, one that tells little. */
 #include <dlfcn.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "backends/cuda/numa.h"
 #include "backends/cuda/nvml.h"
@@ -35,9 +37,22 @@ dlopen(const char *name, int mode) {
   return real(name != NULL && strstr(name, "nvidia-ml") != NULL ? NULL : name, mode);
 }
 
+/* As with the real one: what a process has opened, its children cannot use, nor open anew. */
+static pid_t opener;
+
 int nvmlInit_v2(void);
 int
 nvmlInit_v2(void) {
+  if (opener == 0)
+    opener = getpid();
+  return 0;
+}
+
+int nvmlShutdown(void);
+int
+nvmlShutdown(void) {
+  g_assert_cmpint(opener, ==, getpid());
+  opener = 0;
   return 0;
 }
 
@@ -66,6 +81,8 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, nvml_device **out);
 int
 nvmlDeviceGetHandleByPciBusId_v2(const char *bus, nvml_device **out) {
   if (g_strcmp0(bus, "0000:1b:00.0") != 0 && g_strcmp0(bus, "0000:2c:00.0") != 0)
+    return FAILED;
+  if (opener != getpid())
     return FAILED;
   *out = &devices[bus[5] == '2'];
   return 0;
@@ -299,6 +316,22 @@ memory_is_that_of_the_gpus_that_ranks_take(void) {
   g_assert_cmpuint(free_mib("1", NULL, 1), ==, 0);
 }
 
+/* As a server forks the process that uses the GPUs. */
+static void
+a_process_forked_behind_it_reads_the_driver(void) {
+  int status = 0;
+  g_assert_cmpuint(free_mib(NULL, NULL, 1), ==, 60);
+  pid_t child = fork();
+  if (child == 0) {
+    oct_nvml_health health;
+    _exit(oct_nvml_health_read("0000:1b:00.0", &health) && health.sm_mhz == 1980 ? 0 : 1);
+  }
+  g_assert_cmpint(waitpid(child, &status, 0), ==, child);
+  g_assert_cmpint(status, ==, 0);
+  oct_nvml_health health;
+  g_assert_true(oct_nvml_health_read("0000:1b:00.0", &health)); /* and so does this one */
+}
+
 /* The last: the thread stays. */
 static void
 a_watched_figure_is_there(void) {
@@ -322,6 +355,8 @@ main(int argc, char **argv) {
                   a_state_leaves_out_what_is_unknown);
   g_test_add_func("/cuda/nvml/memory-is-that-of-the-gpus-that-ranks-take",
                   memory_is_that_of_the_gpus_that_ranks_take);
+  g_test_add_func("/cuda/nvml/a-process-forked-behind-it-reads-the-driver",
+                  a_process_forked_behind_it_reads_the_driver);
   g_test_add_func("/cuda/nvml/a-watched-figure-is-there-at-once", a_watched_figure_is_there);
   return g_test_run();
 }
