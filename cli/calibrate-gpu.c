@@ -11,6 +11,7 @@ void
 oct_calibrate_card_clear(oct_calibrate_card *card) {
   g_clear_pointer(&card->name, g_free);
   g_clear_pointer(&card->driver, g_free);
+  g_clear_pointer(&card->numa_nodes, g_free);
 }
 
 #ifndef HAVE_CUDA
@@ -41,6 +42,7 @@ oct_calibrate_gpu(oct_calibration *calibration, GArray *tables, guint gpus, doub
 #else
 
 #include "backends/cuda/cuda.h"
+#include "backends/cuda/numa.h"
 #include "kernels/bench/bench.h"
 #include "kernels/bench/machine.h"
 
@@ -79,6 +81,13 @@ oct_calibrate_card_read(oct_calibrate_card *card, GError **error) {
   bench_card_read(&read);
   card->name = g_strdup(read.name);
   card->driver = driver_version(read.cuda_version);
+  card->numa_nodes = g_new(gint, card->count);
+  for (guint i = 0; i < card->count; i++) {
+    char bus_id[32] = "";
+    card->numa_nodes[i] = cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, (int)i) == cudaSuccess
+                              ? oct_numa_node_of(bus_id)
+                              : -1;
+  }
   return TRUE;
 }
 

@@ -7,9 +7,10 @@
 #include "sim/calibrate/calibration.h"
 
 typedef struct oct_calibrate_card {
-  char *name;   /* "NVIDIA H200"; owned */
-  char *driver; /* "580.159.04", or the CUDA version that it knows; owned */
-  guint count;  /* GPUs there are */
+  char *name;       /* "NVIDIA H200"; owned */
+  char *driver;     /* "580.159.04", or the CUDA version that it knows; owned */
+  guint count;      /* GPUs there are */
+  gint *numa_nodes; /* [count]; -1: the machine does not say; owned */
 } oct_calibrate_card;
 void oct_calibrate_card_clear(oct_calibrate_card *card);
 

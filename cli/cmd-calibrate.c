@@ -172,18 +172,20 @@ plan(work *w, GError **error) {
   return TRUE;
 }
 
-/* What a base of another number of GPUs cannot say. */
+/* The machine's own NUMA nodes, and what a base of another number of GPUs cannot say. */
 static void
 put_topology(work *w) {
   const guint gpus = gpus_of(w);
   double zeros[OCT_PROFILE_GPUS_MAX] = {0}, own[OCT_PROFILE_GPUS_MAX];
+  const gboolean known = oct_calibration_set_numa(w->calibration, w->card.numa_nodes, gpus);
   if (w->base->gpu.count == gpus)
     return;
   for (guint i = 0; i < gpus; i++)
     own[i] = i;
   oct_calibration_set_list(w->calibration, "topology", "gpu_socket", "assumed: one", zeros, gpus);
-  oct_calibration_set_list(w->calibration, "topology", "gpu_numa_node", "assumed: one", zeros,
-                           gpus);
+  if (!known)
+    oct_calibration_set_list(w->calibration, "topology", "gpu_numa_node",
+                             "assumed: one, the system does not tell", zeros, gpus);
   oct_calibration_set_list(w->calibration, "topology", "gpu_pcie_switch", "assumed: each its own",
                            own, gpus);
   oct_calibration_set_list(w->calibration, "topology", "pcie_switch_socket", "assumed: one", zeros,

@@ -27,6 +27,9 @@ void oct_calibration_set_text(oct_calibration *calibration, const char *group, c
                               const char *note, const char *text);
 void oct_calibration_set_list(oct_calibration *calibration, const char *group, const char *key,
                               const char *note, const double *values, guint n);
+/* Which NUMA node each GPU of the profile is at. FALSE: one of them is not known (-1), or no node
+ * that a profile can name, and nothing was set. */
+gboolean oct_calibration_set_numa(oct_calibration *calibration, const gint *nodes, guint n);
 /* Takes back all that was set of a group. */
 void oct_calibration_drop(oct_calibration *calibration, const char *group);
 /* Points without a time (0) are cut off from the end of the axes; a table without any is left out.

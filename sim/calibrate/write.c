@@ -99,6 +99,18 @@ oct_calibration_set_list(oct_calibration *c, const char *group, const char *key,
   oct_calibration_set_text(c, group, key, note, text->str);
 }
 
+gboolean
+oct_calibration_set_numa(oct_calibration *c, const gint *nodes, guint n) {
+  double values[OCT_PROFILE_GPUS_MAX];
+  for (guint i = 0; i < n; i++) {
+    if (nodes[i] < 0 || nodes[i] >= OCT_PROFILE_GPUS_MAX)
+      return FALSE;
+    values[i] = nodes[i];
+  }
+  oct_calibration_set_list(c, "topology", "gpu_numa_node", "as the system tells", values, n);
+  return TRUE;
+}
+
 void
 oct_calibration_drop(oct_calibration *c, const char *group) {
   for (guint i = c->entries->len; i-- > 0;)

@@ -132,6 +132,17 @@ if grep -q serving "$work/$one.out"; then
   done
   grep -q 'now; [0-9]* MHz, [0-9]* C, held back by ' "$work/$one.err"
   ok $? "and, from the process that uses it, how the GPU is"
+  bus=$(sed -n 's/.*rank 0 on GPU [0-9]* (\([^)]*\)), NUMA.*/\1/p' "$work/$one.err" | tr A-F a-f)
+  node=$(cat "/sys/bus/pci/devices/$bus/numa_node" 2>/dev/null || echo -1)
+  online=$(cat /sys/devices/system/node/online 2>/dev/null)
+  case $node,$online in -1,*[!0-9]* | -1,) ;; -1,*) node=$online ;; esac # of one node
+  has "$(cat "$work/$one.err")" "($bus), NUMA node $node" "the node is the machine's"
+  if [ "$node" -ge 0 ]; then
+    ! grep -q "not bound" "$work/$one.err"
+    ok $? "and the rank is bound to it"
+  else
+    skip "the rank is bound to its NUMA node" "the machine does not say which it is"
+  fi
 else
   skip "cuda has a process of its own" "no GPU"
 fi

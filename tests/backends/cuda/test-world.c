@@ -2,10 +2,15 @@
  * GPU a device is, what the machine does not tell. With a GPU: waits that outlast their deadline,
  * and devices and workers that fail in the middle of a step.
  */
+#include "config.h"
+
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "backends/cuda/group.h"
 #include "backends/cuda/numa.h"
@@ -197,6 +202,101 @@ what_is_not_told_is_unknown(void) {
   g_assert_cmpint(oct_numa_node_of("ffff:ff:1f.7"), ==, -1);
   g_assert_false(oct_numa_bind(-1));
   g_assert_false(oct_numa_bind(1000000));
+}
+
+static void
+processors_are_those_of_the_list(void) {
+  static const struct {
+    const char *text;
+    guint n;
+    guint32 first, last;
+  } lists[] = {{"0", 1, 0, 0},
+               {"0-3", 4, 0, 3},
+               {"0-31,128-159", 64, 0, 159},
+               {"7,5", 2, 7, 5},
+               {"3-3", 1, 3, 3},
+               {"0-63", 64, 0, 63},
+               {"0-64", 0, 0, 0}, /* more than there is room for */
+               {"0-62,1-2", 0, 0, 0},
+               {"", 0, 0, 0},
+               {"3-1", 0, 0, 0},
+               {"1-", 0, 0, 0},
+               {"-1", 0, 0, 0},
+               {"0,", 0, 0, 0},
+               {",0", 0, 0, 0},
+               {"0,,2", 0, 0, 0},
+               {"0 1", 0, 0, 0},
+               {"1-2-3", 0, 0, 0},
+               {"x", 0, 0, 0},
+               {"0-x", 0, 0, 0},
+               {"0-999999999", 0, 0, 0},
+               {"4294967296", 0, 0, 0},
+               {"99999999999999999999-99999999999999999999", 0, 0, 0}};
+  for (gsize i = 0; i < G_N_ELEMENTS(lists); i++) {
+    guint32 processors[64];
+    guint n = oct_numa_processors(lists[i].text, processors, G_N_ELEMENTS(processors));
+    g_test_message("\"%s\": %u", lists[i].text, n);
+    g_assert_cmpuint(n, ==, lists[i].n);
+    if (n == 0)
+      continue;
+    g_assert_cmpuint(processors[0], ==, lists[i].first);
+    g_assert_cmpuint(processors[n - 1], ==, lists[i].last);
+  }
+}
+
+/* What a thread finds that has bound itself to node 0. */
+typedef struct bound {
+  gboolean fine;
+  cpu_set_t processors;
+  gint policy;
+  gulong nodes[16]; /* of 1024 */
+} bound;
+
+static void *
+bind_to_the_first_node(void *data) {
+  bound *b = data;
+  b->fine = oct_numa_bind(0);
+  g_assert_cmpint(sched_getaffinity(0, sizeof b->processors, &b->processors), ==, 0);
+  if (syscall(SYS_get_mempolicy, &b->policy, b->nodes, 8 * sizeof b->nodes, NULL, 0) != 0)
+    b->policy = -1;
+  return NULL;
+}
+
+/* In a thread of its own, which alone is bound. */
+static void
+a_bound_thread_runs_on_its_node(void) {
+  g_autofree char *list = NULL;
+  guint32 processors[CPU_SETSIZE];
+  bound b = {0};
+  cpu_set_t before, after, node;
+  pthread_t thread;
+  if (!g_file_get_contents("/sys/devices/system/node/node0/cpulist", &list, NULL, NULL)) {
+    g_test_skip("the machine does not tell its nodes");
+    return;
+  }
+  guint n = oct_numa_processors(g_strstrip(list), processors, CPU_SETSIZE);
+  g_assert_cmpuint(n, >, 0);
+  g_assert_cmpint(sched_getaffinity(0, sizeof before, &before), ==, 0);
+  CPU_ZERO(&node);
+  for (guint i = 0; i < n; i++)
+    CPU_SET(processors[i], &node);
+  g_assert_cmpint(pthread_create(&thread, NULL, bind_to_the_first_node, &b), ==, 0);
+  pthread_join(thread, NULL);
+  g_test_message("node 0 has %u processors; the thread is bound to %d, policy %d", n,
+                 CPU_COUNT(&b.processors), b.policy);
+  g_assert_cmpint(sched_getaffinity(0, sizeof after, &after), ==, 0);
+  g_assert_true(CPU_EQUAL(&before, &after));
+  if (!b.fine) {
+    g_test_skip("the system lets no thread be bound");
+    return;
+  }
+  /* A container may have fewer processors than the node. */
+  cpu_set_t shared;
+  CPU_AND(&shared, &b.processors, &node);
+  g_assert_true(CPU_EQUAL(&shared, &b.processors));
+  g_assert_cmpint(CPU_COUNT(&b.processors), >, 0);
+  g_assert_cmpint(b.policy, ==, 1); /* MPOL_PREFERRED */
+  g_assert_cmpuint(b.nodes[0], ==, 1);
 }
 
 static void
@@ -509,6 +609,8 @@ main(int argc, char **argv) {
                   devices_beyond_the_gpus_share_them);
   g_test_add_func("/cuda/world/domains-meet-for-their-experts", domains_meet_for_their_experts);
   g_test_add_func("/cuda/world/what-is-not-told-is-unknown", what_is_not_told_is_unknown);
+  g_test_add_func("/cuda/world/processors-are-those-of-the-list", processors_are_those_of_the_list);
+  g_test_add_func("/cuda/world/a-bound-thread-runs-on-its-node", a_bound_thread_runs_on_its_node);
   g_test_add_func("/cuda/world/throttling-has-its-reasons", throttling_has_its_reasons);
   g_test_add_func("/cuda/world/a-wait-beyond-its-deadline-is-a-fault",
                   a_wait_beyond_its_deadline_is_a_fault);

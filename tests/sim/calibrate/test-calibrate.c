@@ -217,6 +217,24 @@ roofline_holds(void) {
   g_assert_cmpfloat(price.fixed_s, >=, 0);
 }
 
+static void
+numa_nodes_are_those_of_the_machine(void) {
+  g_autoptr(GError) error = NULL;
+  g_autoptr(oct_calibration) c = oct_calibration_new("made", "made up", "h200x2", STAMP);
+  static const gint unknown[] = {0, -1}, beyond[] = {0, OCT_PROFILE_GPUS_MAX}, known[] = {0, 3};
+  g_assert_false(oct_calibration_set_numa(c, unknown, 2));
+  g_assert_false(oct_calibration_set_numa(c, beyond, 2));
+  g_autofree char *without = oct_calibration_text(c);
+  g_assert_null(strstr(without, "gpu_numa_node"));
+  g_assert_true(oct_calibration_set_numa(c, known, 2));
+  g_autoptr(oct_profile) p = parse(c, &error);
+  g_assert_no_error(error);
+  g_assert_cmpuint(p->topology.gpu_numa_node[0], ==, 0);
+  g_assert_cmpuint(p->topology.gpu_numa_node[1], ==, 3);
+  g_autofree char *text = oct_calibration_text(c);
+  g_assert_nonnull(strstr(text, STAMP ": as the system tells\ngpu_numa_node=0;3;"));
+}
+
 /* A point that could not be timed cuts the table off; without any it is left out. */
 static void
 gaps_are_cut_off(void) {
@@ -520,6 +538,8 @@ main(int argc, char **argv) {
   g_test_add_func("/sim/calibrate/tables/of-verified-slices", verified_slices_have_a_table);
   g_test_add_func("/sim/calibrate/tables/never-beat-the-roofline", roofline_holds);
   g_test_add_func("/sim/calibrate/tables/end-where-times-are-missing", gaps_are_cut_off);
+  g_test_add_func("/sim/calibrate/topology/numa-nodes-are-those-of-the-machine",
+                  numa_nodes_are_those_of_the_machine);
   g_test_add_func("/sim/calibrate/tables/are-refused-by-name", bad_tables_are_refused);
   g_test_add_func("/sim/calibrate/steps/are-timed-and-priced", drives_a_world);
   g_test_add_func("/sim/calibrate/heat/is-found-in-a-load", heat_is_found);
