@@ -382,7 +382,7 @@ test_even(void) {
   }
 }
 
-/* Short contexts have a kernel of their own. */
+/* Short contexts have a kernel of their own, but with many heads. */
 static void
 test_short(void) {
   if (device_queue(0) == NULL)
@@ -395,6 +395,7 @@ test_short(void) {
     if (device_queue(0) == NULL)
       return;
     check_wide(12, i == 0 ? OCT_CUDA_BF16 : OCT_CUDA_FP8, &l, DECODE, "many short");
+    check_wide(128, i == 0 ? OCT_CUDA_BF16 : OCT_CUDA_FP8, &l, fastest(), "many short");
   }
 }
 
