@@ -549,6 +549,10 @@ oct_cuda_stepper_padding(const oct_cuda_stepper *s) {
 guint64
 oct_cuda_stepper_free_bytes(oct_cuda_stepper *s) {
   gsize left = 0, total = 0;
+  int before = 0;
+  (void)cudaGetDevice(&before);
+  (void)oct_cuda_note(&s->rank, cudaSetDevice(s->rank.gpu), "its device");
   (void)oct_cuda_note(&s->rank, cudaMemGetInfo(&left, &total), "its memory");
+  (void)cudaSetDevice(before);
   return left;
 }

@@ -85,6 +85,7 @@ const oct_cuda_memory *oct_cuda_stepper_memory(const oct_cuda_stepper *stepper);
 guint32 oct_cuda_stepper_graph_most(const oct_cuda_stepper *stepper); /* batch; 0 = no graphs */
 /* What its steps are padded to, with graphs or without. */
 const oct_cuda_padding *oct_cuda_stepper_padding(const oct_cuda_stepper *stepper);
-guint64 oct_cuda_stepper_free_bytes(oct_cuda_stepper *stepper); /* that the driver has left */
+/* That the driver has left on the rank's GPU; any thread may ask. */
+guint64 oct_cuda_stepper_free_bytes(oct_cuda_stepper *stepper);
 
 #endif
