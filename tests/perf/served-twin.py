@@ -19,7 +19,7 @@ import subprocess
 import sys
 
 INPUT, OUTPUT, SLOTS = 1024, 256, 256
-CLOSED = [(1, 3), (16, 48), (64, 128), (256, 400)]  # slots, requests
+CLOSED = [(1, 20), (16, 64), (64, 128), (256, 400)]  # slots, requests
 OPEN = [(30, 60), (60, 120), (85, 160)]  # percent of the capacity, requests
 OVER = (110, 400)
 
