@@ -1,16 +1,18 @@
 /* Matrix products of few rows of x on Hopper, weights of bf16 and fp8, bound by reading the weight.
  *
  * One block a multiprocessor, which has some tiles of weight rows, so high that the blocks have
- * almost equally many rows. A tile's inputs come in units of four chunks, 64 bytes of each row, by
- * the copy engine into a ring that is most of the shared memory: weights are sent for before the
+ * almost equally many rows. Blocks go through all tiles side by side: so an expert that takes
+ * several passes is read from memory once, and those of many tokens, which cost more, are
+ * everybody's. A tile's inputs come in units of four chunks, 64 bytes of each row, by the copy
+ * engine into a ring that is most of the shared memory: weights are sent for before the
  * predecessors have ended, as they do not depend on them, and x follows when they have. So a
  * product begins with a ring full of weights.
  *
  * Eight warps multiply with mma.sync, weight rows on its wide side and the rows of x on the narrow
- * one, 8 to a tile. A warp has 16 rows and a share of each unit's chunks; shares are added when a
- * tile ends. Lane (g, t) takes of rows g and g + 8 the 16 bytes t of a chunk, and as inputs within
- * a sum may come in any order, these are its elements of consecutive steps, as matmul-skinny.cu has
- * it.
+ * one, 8 to a tile: as many such tiles as the expert has tokens for. A warp has 16 rows and a share
+ * of each unit's chunks; shares are added when a tile ends. Lane (g, t) takes of rows g and g + 8
+ * the 16 bytes t of a chunk, and as inputs within a sum may come in any order, these are its
+ * elements of consecutive steps, as matmul-skinny.cu has it.
  */
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/matmul.cuh"
@@ -49,18 +51,24 @@ struct stream_args {
 
 typedef stage_ring<STAGES_MAX> ring;
 
-/* The tiles of a block, [begin, end) of all; the job of one. With experts after the predecessors
- * alone. */
+/* The tiles of a block, n of all; the job of one. With experts after the predecessors alone. What
+ * is left when each block has as many goes to blocks that are evenly apart: by the first ones it
+ * takes longer. */
 template <int NT> struct share {
   const stream_args &s;
-  uint32_t begin, end;
+  uint32_t n, even, last; /* tiles; as each block has; the one behind these */
 
   __device__ explicit share(const stream_args &args) : s(args) {
     uint32_t all = s.tiles;
     if (s.a.starts != NULL)
       all *= find_job(s.a, 8 * NT, UINT32_MAX, NULL);
-    begin = (uint32_t)((uint64_t)all * blockIdx.x / gridDim.x);
-    end = (uint32_t)((uint64_t)all * (blockIdx.x + 1) / gridDim.x);
+    even = all / gridDim.x;
+    uint32_t left = all % gridDim.x, before = left * blockIdx.x / gridDim.x;
+    n = even + (left * (blockIdx.x + 1) / gridDim.x - before);
+    last = even * gridDim.x + before;
+  }
+  __device__ uint32_t tile_of(uint32_t i) const {
+    return i < even ? blockIdx.x + i * gridDim.x : last;
   }
   __device__ job job_of(uint32_t tile) const {
     job found = {0, 0, 0, s.a.m};
@@ -125,7 +133,8 @@ template <int F, int NT> struct fetcher {
   __device__ void run(uint32_t early) {
     uint32_t stage = 0, turn = 0, i = 0;
     bool leads = threadIdx.x % 32 == 0;
-    for (uint32_t tile = mine.begin; tile < mine.end; tile++) {
+    for (uint32_t nth = 0; nth < mine.n; nth++) {
+      uint32_t tile = mine.tile_of(nth);
       open(tile);
       for (uint32_t k = 0; k < s.units; k++, i++) {
         if (i >= s.stages)
@@ -144,10 +153,10 @@ template <int F, int NT> struct fetcher {
 
   /* What does not depend on predecessors: weights that fill the ring. The number of units. */
   __device__ uint32_t begin() {
-    uint32_t n = min((mine.end - mine.begin) * s.units, s.stages);
-    now = mine.job_of(mine.begin);
+    uint32_t n = min(mine.n * s.units, s.stages);
+    now = mine.job_of(mine.tile_of(0));
     for (uint32_t i = 0; i < n && threadIdx.x % 32 == 0; i++)
-      send_weights(mine.begin + i / s.units, i % s.units, i);
+      send_weights(mine.tile_of(i / s.units), i % s.units, i);
     __syncwarp();
     return n;
   }
@@ -161,6 +170,7 @@ template <int F, int NT> struct multiplier {
   const stream_args &s;
   uint32_t g, t, half, row, part; /* row: of the half, that of lane group 0 */
   job now;
+  uint32_t eights;     /* of tokens that the job has, 1 at least */
   uint32_t tile_first; /* of the tile's rows */
   float acc[NT][4];
 
@@ -172,6 +182,15 @@ template <int F, int NT> struct multiplier {
     part = warp / groups;
     half = group / of_half;
     row = group % of_half * 16;
+  }
+
+  __device__ void open(const share<NT> &mine, uint32_t tile) {
+    now = mine.job_of(tile);
+    eights = (now.n_tokens + 7) / 8;
+    tile_first = mine.first_row(tile);
+#pragma unroll
+    for (int n = 0; n < NT; n++)
+      acc[n][0] = acc[n][1] = acc[n][2] = acc[n][3] = 0;
   }
 
   /* d += eight weights of rows g and g + 8 times as many inputs of eight tokens. */
@@ -197,6 +216,8 @@ template <int F, int NT> struct multiplier {
     expand_plain<F>(raw[1], high);
 #pragma unroll
     for (int n = 0; n < NT; n++) {
+      if (n > 0 && n >= eights)
+        break;
       float sums[4] = {};
 #pragma unroll
       for (int i = 0; i < traits::E / 8; i++)
@@ -253,10 +274,13 @@ template <int F, int NT> struct multiplier {
     const bf16 *bias =
         s.a.bias != NULL ? (const bf16 *)s.a.bias + (size_t)now.expert * s.a.rows : NULL;
 #pragma unroll
-    for (int n = 0; n < NT; n++)
+    for (int n = 0; n < NT; n++) {
+      if (n > 0 && n >= eights)
+        break;
 #pragma unroll
       for (int i = 0; i < 4; i++)
         room[(threadIdx.x / 32 * 8 * NT + 8 * n + 2 * t + i % 2) * 17 + g + i / 2 * 8] = acc[n][i];
+    }
     named_barrier(1, CONSUMERS);
     uint32_t rows = min(s.tile_rows, s.rows - tile_first);
     for (uint32_t i = threadIdx.x; i < now.n_tokens * rows; i += CONSUMERS) {
@@ -282,12 +306,8 @@ multiply(const stream_args &s, const ring &r, const share<NT> &mine, float *room
   multiplier<F, NT> m(s);
   uint32_t stage = 0, turn = 0, which = 0;
   uint32_t all = (s.a.columns + sizes::EACH - 1) / sizes::EACH;
-  for (uint32_t tile = mine.begin; tile < mine.end; tile++, which ^= 1) {
-    m.now = mine.job_of(tile);
-    m.tile_first = mine.first_row(tile);
-#pragma unroll
-    for (int n = 0; n < NT; n++)
-      m.acc[n][0] = m.acc[n][1] = m.acc[n][2] = m.acc[n][3] = 0;
+  for (uint32_t nth = 0; nth < mine.n; nth++, which ^= 1) {
+    m.open(mine, mine.tile_of(nth));
     for (uint32_t k = 0; k < s.units; k++) {
       float scale[CHUNKS][2] = {};
       if constexpr (F == KIND_FP8_BLOCK)
@@ -413,8 +433,8 @@ oct_matmul_stream_can(const oct_cuda_queue *queue, oct_cuda_format format, const
 
 int
 oct_matmul_stream(const oct_cuda_queue *queue, oct_cuda_format format, const matmul_args &a) {
-  /* Experts: so many that one with more tokens than most is not often read twice. */
-  uint32_t m = a.starts != NULL ? 2 * ceil_div(a.likely, a.n_experts) : a.m;
+  /* No expert has more tokens than there are. */
+  uint32_t m = a.starts != NULL ? a.m / a.top_k : a.m;
   if (m <= 8)
     return OCT_BY_PLAIN_KIND(format, F, launch_stream<F, 1>(queue, a));
   if (m <= 16)
