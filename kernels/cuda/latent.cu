@@ -7,10 +7,8 @@
 #define SPLIT_KEYS    64
 #define BLOCK_KEYS    128
 #define SHORT_CONTEXT 2048
-#define SHORT_SEQS    32
-/* Of so many heads or more, up to so many rows. */
-#define SHORT_HEADS 96
-#define SHORT_ROWS  2048
+#define SHORT_SEQS    32 /* of up to 16 heads, from so many on */
+#define SHORT_FEW     16 /* of more heads, below so many */
 /* Units of a share at least; and from how many on it counts that beginning a sequence takes time.
  */
 #define SHARE_UNITS 2
@@ -181,14 +179,14 @@ struct latent_plan {
 
 /* Short contexts, one token each, for which the other kernel, two blocks of which run at a time, is
  * as fast or faster: what stands before and behind a block's works counts there. With up to 16
- * heads that is little, unless there are many; with many heads multiplying counts, unless there are
- * few sequences. */
+ * heads that is little, unless there are many; with more multiplying counts, unless there are few
+ * sequences. */
 static bool
 suits_other(const oct_cuda_queue *queue, const oct_cuda_mla *c) {
   bool is_short = (queue->flags & OCT_CUDA_FIXED_ORDER) == 0 && c->max_queries <= 1 &&
                   c->max_context <= SHORT_CONTEXT;
-  bool is_much = c->n_heads >= SHORT_HEADS && c->batch->n_seqs * c->n_heads >= SHORT_ROWS;
-  return is_short && !is_much && (c->n_heads > 16 || c->batch->n_seqs >= SHORT_SEQS);
+  uint32_t n = c->batch->n_seqs;
+  return is_short && (c->n_heads > 16 ? n < SHORT_FEW : n >= SHORT_SEQS);
 }
 
 /* What a workspace has behind its counts. */

@@ -382,20 +382,33 @@ test_even(void) {
   }
 }
 
-/* Short contexts have a kernel of their own, but with many heads. */
+/* Short contexts, one token each, have a kernel of their own: 32 and more of up to 16 heads, less
+ * than 16 of more. One of the batch's sequences is padding. */
 static void
 test_short(void) {
+  static const struct {
+    guint32 heads, n;
+    gboolean own;
+  } cases[] = {{12, 30, FALSE}, {12, 31, TRUE},  {16, 40, TRUE},  {17, 14, TRUE},
+               {17, 15, FALSE}, {32, 40, FALSE}, {128, 14, TRUE}, {128, 40, FALSE}};
   if (device_queue(0) == NULL)
     return;
   device_seq seqs[40];
   for (guint i = 0; i < G_N_ELEMENTS(seqs); i++)
     seqs[i] = (device_seq){1, data_between(0, device_quick() ? 70 : 300)};
-  for (guint i = 0; i < 2; i++) {
-    const latent_batch l = {seqs, G_N_ELEMENTS(seqs), 0, 0, 16, OCT_CUDA_ATTENTION_AUTO, 1, 0};
+  for (guint i = 0; i < 2 * G_N_ELEMENTS(cases); i++) {
+    const guint32 heads_of = cases[i / 2].heads;
+    const oct_cuda_type cache = i % 2 == 0 ? OCT_CUDA_BF16 : OCT_CUDA_FP8;
+    latent_batch l = {seqs, cases[i / 2].n, 0, 0, 16, OCT_CUDA_ATTENTION_AUTO, 1, 0};
     if (device_queue(0) == NULL)
       return;
-    check_wide(12, i == 0 ? OCT_CUDA_BF16 : OCT_CUDA_FP8, &l, DECODE, "many short");
-    check_wide(128, i == 0 ? OCT_CUDA_BF16 : OCT_CUDA_FP8, &l, fastest(), "many short");
+    check_wide(heads_of, cache, &l, cases[i / 2].own ? DECODE : fastest(), "many short");
+    if (device_quick() || !cases[i / 2].own)
+      continue;
+    device_seq first = seqs[0];
+    seqs[0].position = 2100;
+    check_wide(heads_of, cache, &l, fastest(), "one of them long");
+    seqs[0] = first;
   }
 }
 
