@@ -132,6 +132,7 @@ void bench_group_close(void);
 /* The benchmarks, each of a family. */
 void bench_attention(bench *b);
 void bench_matmul(bench *b);
+void bench_choices(bench *b);
 void bench_delta(bench *b);
 void bench_codes(bench *b);
 void bench_small(bench *b);

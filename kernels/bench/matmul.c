@@ -1,6 +1,7 @@
 /* Matrix products of the shapes that models have, by rows; those of experts. */
 #include "kernels/bench/bench.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #define SETS_MAX 64
@@ -91,11 +92,8 @@ call_experts(const bench *b, void *context, unsigned set) {
   return oct_cuda_expert_multiply(&b->queue, &experts[set]);
 }
 
-/* Random experts for n tokens; bytes count those that were chosen. */
-static uint32_t
-make_pairs(const bench *b, oct_cuda_pairs *pairs, uint32_t n, uint32_t top_k, uint32_t n_experts) {
-  uint32_t *chosen = calloc((size_t)n * top_k + n_experts, sizeof *chosen), distinct = 0;
-  uint32_t *seen = chosen + (size_t)n * top_k;
+static void
+choose_evenly(uint32_t *chosen, uint32_t n, uint32_t top_k, uint32_t n_experts) {
   for (uint32_t i = 0; i < n * top_k; i++) {
     bool again;
     do {
@@ -104,8 +102,47 @@ make_pairs(const bench *b, oct_cuda_pairs *pairs, uint32_t n, uint32_t top_k, ui
       for (uint32_t k = i / top_k * top_k; k < i; k++)
         again |= chosen[k] == chosen[i];
     } while (again);
-    distinct += seen[chosen[i]]++ == 0;
   }
+}
+
+static double
+random_share(void) {
+  return (rand() + 0.5) / (RAND_MAX + 1.0);
+}
+
+/* Experts' popularities are as e to the power of normal numbers times `spread`: without putting
+ * back, which is the most of their logarithms, each with Gumbel noise. */
+static void
+choose_unevenly(uint32_t *chosen, uint32_t n, uint32_t top_k, uint32_t n_experts, double spread) {
+  double *popular = malloc(2 * (size_t)n_experts * sizeof *popular), *now = popular + n_experts;
+  for (uint32_t e = 0; e < n_experts; e++)
+    popular[e] = spread * sqrt(-2 * log(random_share())) * cos(2 * 3.14159265 * random_share());
+  for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t e = 0; e < n_experts; e++)
+      now[e] = popular[e] - log(-log(random_share()));
+    for (uint32_t k = 0; k < top_k; k++) {
+      uint32_t best = 0;
+      for (uint32_t e = 1; e < n_experts; e++)
+        best = now[e] > now[best] ? e : best;
+      chosen[(size_t)i * top_k + k] = best;
+      now[best] = -INFINITY;
+    }
+  }
+  free(popular);
+}
+
+/* Random experts for n tokens, evenly with a spread of 0; the number of those that were chosen. */
+static uint32_t
+make_pairs(const bench *b, oct_cuda_pairs *pairs, uint32_t n, uint32_t top_k, uint32_t n_experts,
+           double spread) {
+  uint32_t *chosen = calloc((size_t)n * top_k + n_experts, sizeof *chosen), distinct = 0;
+  uint32_t *seen = chosen + (size_t)n * top_k;
+  if (spread > 0)
+    choose_unevenly(chosen, n, top_k, n_experts, spread);
+  else
+    choose_evenly(chosen, n, top_k, n_experts);
+  for (uint32_t i = 0; i < n * top_k; i++)
+    distinct += seen[chosen[i]]++ == 0;
   *pairs = (oct_cuda_pairs){.n = n,
                             .top_k = top_k,
                             .n_experts = n_experts,
@@ -119,18 +156,19 @@ make_pairs(const bench *b, oct_cuda_pairs *pairs, uint32_t n, uint32_t top_k, ui
   return distinct;
 }
 
+/* Bytes count the experts that were chosen. */
 static double
-run_experts(bench *b, uint32_t n, uint32_t n_experts, uint32_t top_k, uint32_t rows,
-            uint32_t columns, oct_cuda_format format, oct_cuda_path path) {
+run_uneven(bench *b, uint32_t n, uint32_t n_experts, uint32_t top_k, uint32_t rows,
+           uint32_t columns, oct_cuda_format format, oct_cuda_path path, double spread) {
   bench_item item = {.rate = b->bf16_rate, .call = call_experts};
-  snprintf(item.name, sizeof item.name, "experts %s, %u tokens, %u of %u, %u x %u%s%s",
-           format_names[format], n, top_k, n_experts, rows, columns,
+  snprintf(item.name, sizeof item.name, "experts %s, %u tokens, %u of %u%s, %u x %u%s%s",
+           format_names[format], n, top_k, n_experts, spread > 0 ? " unevenly" : "", rows, columns,
            path == OCT_CUDA_PATH_AUTO ? "" : ", ",
            path == OCT_CUDA_PATH_AUTO ? "" : path_names[path]);
   if (!bench_wants(b, item.name))
     return -1;
   oct_cuda_pairs pairs;
-  uint32_t distinct = make_pairs(b, &pairs, n, top_k, n_experts);
+  uint32_t distinct = make_pairs(b, &pairs, n, top_k, n_experts, spread);
   double elements = (double)rows * columns;
   item.bytes =
       weight_bytes(format, elements) * distinct + 2.0 * n * top_k * ((double)columns + rows);
@@ -154,6 +192,12 @@ run_experts(bench *b, uint32_t n, uint32_t n_experts, uint32_t top_k, uint32_t r
   double seconds = bench_run(b, &item);
   bench_free_all();
   return seconds;
+}
+
+static double
+run_experts(bench *b, uint32_t n, uint32_t n_experts, uint32_t top_k, uint32_t rows,
+            uint32_t columns, oct_cuda_format format, oct_cuda_path path) {
+  return run_uneven(b, n, n_experts, top_k, rows, columns, format, path, 0);
 }
 
 double
@@ -238,7 +282,7 @@ bench_expert_block(bench *b, uint32_t n, uint32_t n_experts, uint32_t top_k, uin
   if (!bench_wants(b, item.name))
     return -1;
   oct_cuda_pairs pairs;
-  *distinct = make_pairs(b, &pairs, n, top_k, n_experts);
+  *distinct = make_pairs(b, &pairs, n, top_k, n_experts, 0);
   double elements = 3.0 * hidden * inner;
   item.bytes =
       weight_bytes(format, elements) * *distinct + (double)n * top_k * (8.0 * hidden + 6.0 * inner);
@@ -285,6 +329,29 @@ bench_matmul(bench *b) {
     for (unsigned p = 0; p < sizeof paths / sizeof *paths; p++)
       if (tokens[i] < 2048 || p == 2)
         run_experts(b, tokens[i], 128, 8, 1536, 2048, OCT_CUDA_MATRIX_BF16, paths[p]);
+}
+
+/* Experts of models in bf16, chosen evenly and as unevenly as kimi-linear-48b-a3b with made-up
+ * weights does, by the kernels that may be the quickest. */
+void
+bench_choices(bench *b) {
+  static const struct {
+    uint32_t n_experts, top_k, inner, hidden;
+  } of[] = {{8, 2, 14336, 4096}, {128, 8, 768, 2048}, {256, 8, 1024, 2304}, {32, 4, 2880, 2880}};
+  static const uint32_t means[] = {1, 2, 4, 8, 12, 16, 32, 64};
+  static const double spreads[] = {0, 1.3};
+  static const oct_cuda_path paths[] = {OCT_CUDA_PATH_STREAM, OCT_CUDA_PATH_WIDE};
+  for (unsigned s = 0; s < sizeof of / sizeof *of; s++)
+    for (unsigned t = 0; t < sizeof means / sizeof *means; t++)
+      for (unsigned i = 0; i < 4; i++) {
+        uint32_t n = means[t] * of[s].n_experts / of[s].top_k;
+        srand(n); /* the same choices for each kernel */
+        run_uneven(b, n, of[s].n_experts, of[s].top_k, 2 * of[s].inner, of[s].hidden,
+                   OCT_CUDA_MATRIX_BF16, paths[i % 2], spreads[i / 2]);
+        srand(n);
+        run_uneven(b, n, of[s].n_experts, of[s].top_k, of[s].hidden, of[s].inner,
+                   OCT_CUDA_MATRIX_BF16, paths[i % 2], spreads[i / 2]);
+      }
 }
 
 /* A product by each kernel that may be the quickest for so many rows. */

@@ -1,5 +1,5 @@
 /* bench-cuda [--csv FILE] [--only TEXT]
- *     [--family attention|delta|matmul|codes|small|hybrid|step|copies|collectives]
+ *     [--family attention|delta|matmul|choices|codes|small|hybrid|step|copies|collectives]
  * The kernels' times on this machine's first GPU, and of sums over all of them. */
 #include "kernels/bench/bench.h"
 
@@ -12,6 +12,7 @@ static const struct {
 } families[] = {{"attention", bench_attention},
                 {"delta", bench_delta},
                 {"matmul", bench_matmul},
+                {"choices", bench_choices},
                 {"codes", bench_codes},
                 {"small", bench_small},
                 {"hybrid", bench_hybrid},
