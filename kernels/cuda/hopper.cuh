@@ -41,6 +41,21 @@ make_map(CUtensorMap *map, CUtensorMapDataType type, const void *base, const cuu
 
 /* ---------------------------------------------------------------- copies */
 
+/* One thread of a warp, all of whose threads ask: who sends copies. A copy's operands are the
+ * warp's, and where the compiler does not know that one thread alone has some, it makes of each
+ * copy a loop over the warp's threads, of some 200 clocks. */
+OCT_DEVICE bool
+is_elected() {
+#if __CUDA_ARCH__ >= 900
+  uint32_t is;
+  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.b32 %0, 1, 0, p;\n}\n"
+               : "=r"(is));
+  return is != 0;
+#else
+  return threadIdx.x % 32 == 0;
+#endif
+}
+
 /* A box of a tensor of four dimensions, the innermost first. */
 OCT_DEVICE void
 copy_box(uint32_t to, const CUtensorMap *map, uint32_t barrier, int c0, int c1, int c2, int c3) {

@@ -288,8 +288,9 @@ template <int F, int N> struct fetcher {
   /* What does not depend on predecessors: the first tile's weights. The number of units. */
   __device__ uint32_t begin() const {
     uint32_t n = c.at < c.end ? min(units.end - units.begin, s.stages) : 0;
-    for (uint32_t i = 0; i < n && lane == 0; i++)
-      send_weights(units.begin + i, i);
+    if (lane < 32 && is_elected())
+      for (uint32_t i = 0; i < n; i++)
+        send_weights(units.begin + i, i);
     __syncwarp();
     return n;
   }
@@ -310,16 +311,16 @@ template <int F, int N> struct fetcher {
         if (i >= s.stages)
           barrier_wait(r.empty(stage), (turn - 1) % 2);
         uint32_t bytes = 2 * min(sizes::INPUTS, s.a.columns - k * sizes::INPUTS);
-        if (lane == 0)
+        if (is_elected()) {
           barrier_expect(r.raw(stage), s.x_in_boxes ? sizes::X_RAW : c.now.n_tokens * bytes);
-        if (i >= early && lane == 0)
-          send_weights(k, stage);
-        __syncwarp();
-        if (s.x_in_boxes) {
-          if (lane == 0)
+          if (i >= early)
+            send_weights(k, stage);
+          if (s.x_in_boxes)
             copy_box(r.base + stage * s.stage_bytes + sizes::X_RAW_AT, inputs, r.raw(stage),
                      (int)(k * sizes::INPUTS), (int)c.now.first_token);
-        } else if (lane < c.now.n_tokens)
+        }
+        __syncwarp();
+        if (!s.x_in_boxes && lane < c.now.n_tokens)
           copy_bulk(r.base + stage * s.stage_bytes + sizes::X_RAW_AT + lane * 2 * sizes::INPUTS,
                     from + k * sizes::INPUTS, bytes, r.raw(stage));
         if (++stage == s.stages) {
@@ -339,10 +340,12 @@ template <int F, int N> struct fetcher {
       for (uint32_t k = units.begin; k < units.end; k++, i++) {
         if (i >= s.stages)
           barrier_wait(r.empty(stage), (turn - 1) % 2);
-        if (i >= early && lane == 0)
-          send_weights(k, stage);
-        if (s.x_in_boxes && lane == 0)
-          send_boxes(k, stage);
+        if (lane < 32 && is_elected()) {
+          if (i >= early)
+            send_weights(k, stage);
+          if (s.x_in_boxes)
+            send_boxes(k, stage);
+        }
         __syncwarp();
         if (!s.x_in_boxes)
           send_inputs(k, stage);
