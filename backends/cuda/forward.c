@@ -68,7 +68,7 @@ oct_cuda_forward_gated(oct_cuda_forward *f, const oct_cuda_matrix *weight, const
   if (takes_narrow(f, weight, f->m))
     return FALSE;
   oct_cuda_path path = oct_cuda_matmul_path(&f->rank->queue, &call);
-  return path == OCT_CUDA_PATH_CODES &&
+  return (path == OCT_CUDA_PATH_CODES || path == OCT_CUDA_PATH_NARROW) &&
          oct_cuda_note(f->rank, oct_cuda_multiply(&f->rank->queue, f->rank->blas, &call),
                        "a gated product");
 }

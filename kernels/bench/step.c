@@ -138,8 +138,9 @@ attend(const bench *b, const model *m, uint32_t l) {
   return error;
 }
 
+/* Gates and ups by themselves, and what the activation makes of them. */
 static int
-feed_forward(const bench *b, const model *m, const layer *l) {
+feed_inner(const bench *b, const model *m, const layer *l) {
   int error = OCT_CUDA_OK;
   const oct_cuda_glu glu = {.type = OCT_CUDA_BF16,
                             .n = m->n,
@@ -152,6 +153,30 @@ feed_forward(const bench *b, const model *m, const layer *l) {
     error = product(b, m->n, l->gate_up, 2 * INNER, HIDDEN, m->normed, OCT_CUDA_BF16, m->inner);
   if (error == OCT_CUDA_OK && has(m, PART_GLU))
     error = oct_cuda_glu_rows(&b->queue, &glu);
+  return error;
+}
+
+static int
+feed_forward(const bench *b, const model *m, const layer *l) {
+  static const oct_glu_params swiglu = {.kind = OCT_GLU_SWIGLU};
+  int error = OCT_CUDA_OK;
+  const oct_cuda_matmul gated = {.weight = {.format = OCT_CUDA_MATRIX_BF16,
+                                            .rows = 2 * INNER,
+                                            .columns = HIDDEN,
+                                            .data = l->gate_up},
+                                 .x_type = OCT_CUDA_BF16,
+                                 .y_type = OCT_CUDA_BF16,
+                                 .m = m->n,
+                                 .x = m->normed,
+                                 .x_stride = HIDDEN,
+                                 .glu = &swiglu,
+                                 .y = m->glu,
+                                 .y_stride = INNER};
+  if (has(m, PART_GATE_UP) && has(m, PART_GLU) &&
+      oct_cuda_matmul_path(&b->queue, &gated) == OCT_CUDA_PATH_NARROW)
+    error = oct_cuda_multiply(&b->queue, b->blas, &gated);
+  else
+    error = feed_inner(b, m, l);
   if (error == OCT_CUDA_OK && has(m, PART_DOWN))
     error = product(b, m->n, l->down, HIDDEN, INNER, m->glu, OCT_CUDA_BF16, m->mixed);
   return error;

@@ -276,7 +276,7 @@ typedef enum oct_cuda_path {
  * only). transposed: w is read as [columns, rows], y[i, c] = sum over r of x[i, r] w[r, c], of F32
  * and BF16 weights, with y of `columns` columns. w_stride 0 = columns, else the distance of rows
  * (F32 and BF16). F32 products are float32 throughout (no tf32).
- * glu (paths STREAM and CODES alone, else UNSUPPORTED): rows are gates, then ups, and
+ * glu (paths STREAM, CODES and NARROW alone, else UNSUPPORTED): rows are gates, then ups, and
  * y[i, r] = glu(gate, up) has rows / 2 columns.
  * The first call with a shape makes its plan (host memory), which is kept: make each shape once
  * before a capture. */

@@ -2,16 +2,18 @@
  * of parts of the inputs, each to a place of its own, too.
  *
  * A block has N weight rows, or a number of such tiles, and up to 64 rows of x. The inputs of both
- * come by the tensor copy engine, 64 at a time, through a ring in shared memory. One thread sends
- * for them: for weights before the predecessors have ended, as they do not depend on them, and for
- * x when they have. Four warps multiply by wgmma, the rows of x on its side of 64 and the weight's
- * on the other: what stands in place of rows of x that there are not is never looked at.
+ * come by the tensor copy engine, 64 at a time, through a ring in shared memory. One thread of each
+ * of two warps sends for them: for weights before the predecessors have ended, as they do not
+ * depend on them, and for x when they have. Four warps multiply by wgmma, the rows of x on its side
+ * of 64 and the weight's on the other: what stands in place of rows of x that there are not is
+ * never looked at. Of gates and ups a tile has as many rows each, and ends with their activation.
  */
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/matmul.cuh"
 
 #define CONSUMERS    128
-#define THREADS      (CONSUMERS + 32)
+#define SENDERS      2
+#define THREADS      (CONSUMERS + 32 * SENDERS)
 #define THREADS_MOST 640
 #define TOKENS       64
 #define INPUTS       64 /* of a box */
@@ -28,10 +30,13 @@
 
 struct narrow_args {
   matmul_args a;
+  oct_glu_params glu;
+  uint32_t rows;                /* of a half */
   uint32_t tiles, items;        /* of N rows; times parts of the inputs */
   uint32_t steps;               /* stages of a tile */
   uint32_t stages, stage_bytes; /* of the ring */
   uint32_t x_rows;              /* of a box of x */
+  uint32_t room_at;             /* of a gated tile's sums, behind the ring's beginning */
   uint32_t ahead;               /* stages behind the ring that are on their way to the L2 cache */
   bool once;                    /* nothing else is to leave the L2 cache for the weight */
 };
@@ -69,8 +74,8 @@ copy_box_once(uint32_t to, const CUtensorMap *map, uint32_t barrier, int c0, int
 
 /* ---------------------------------------------------------------- copies */
 
-/* One thread: the block's stages in order. */
-template <int N, int BOXES> struct sender {
+/* One thread of each of the sending warps: every SENDERSth of the block's stages, in order. */
+template <int N, int BOXES, int HALVES> struct sender {
   static constexpr uint32_t BOX = N * ROW_BYTES;
   const narrow_args &s;
   const ring &r;
@@ -83,28 +88,30 @@ template <int N, int BOXES> struct sender {
   __device__ bool has(const place &p) const {
     return p.item < s.items;
   }
-  __device__ void advance(place &p) const {
-    if (++p.k == s.steps) {
-      p.k = 0;
+  __device__ void advance(place &p, uint32_t by) const {
+    for (p.k += by; p.k >= s.steps; p.k -= s.steps)
       p.item += gridDim.x;
-    }
-    if (++p.stage == s.stages)
-      p.stage = 0;
+    p.stage += by;
+    if (p.stage >= s.stages)
+      p.stage -= s.stages;
   }
 
   __device__ void send_weights(const place &p) const {
     uint32_t x_box = s.x_rows * ROW_BYTES;
     uint32_t room = r.base + p.stage * s.stage_bytes + BOXES * x_box;
     uint32_t part = s.items > s.tiles ? p.item / s.tiles : 0, tile = p.item - part * s.tiles;
-    barrier_expect(r.full(p.stage), BOXES * (BOX + x_box));
+    barrier_expect(r.full(p.stage), BOXES * (HALVES * BOX + x_box));
 #pragma unroll
-    for (uint32_t b = 0; b < BOXES; b++) {
-      int c0 = (int)(part * s.a.w_batch + (p.k * BOXES + b) * INPUTS), c1 = (int)(tile * N);
-      if (s.once)
-        copy_box_once(room + b * BOX, w_map, r.full(p.stage), c0, c1);
-      else
-        copy_box(room + b * BOX, w_map, r.full(p.stage), c0, c1);
-    }
+    for (uint32_t b = 0; b < BOXES; b++)
+#pragma unroll
+      for (uint32_t h = 0; h < HALVES; h++) {
+        int c0 = (int)(part * s.a.w_batch + (p.k * BOXES + b) * INPUTS);
+        int c1 = (int)(h * s.rows + tile * N);
+        if (s.once)
+          copy_box_once(room + (h * BOXES + b) * BOX, w_map, r.full(p.stage), c0, c1);
+        else
+          copy_box(room + (h * BOXES + b) * BOX, w_map, r.full(p.stage), c0, c1);
+      }
   }
   __device__ void send_inputs(const place &p) const {
     uint32_t x_box = s.x_rows * ROW_BYTES, room = r.base + p.stage * s.stage_bytes;
@@ -121,27 +128,32 @@ template <int N, int BOXES> struct sender {
 
   /* Weights that are sent for are on their way into the L2 cache before: more of them than the ring
    * has room for. */
-  __device__ void run() const {
-    place weights = {blockIdx.x, 0, 0}, inputs = weights;
-    uint32_t n = 0;
-    for (; n < s.stages && has(weights); n++, advance(weights))
+  __device__ void run(uint32_t which) const {
+    constexpr uint32_t by = SENDERS;
+    place weights = {blockIdx.x, 0, 0};
+    advance(weights, which);
+    place inputs = weights;
+    uint32_t n = which;
+    for (; n < s.stages && has(weights); n += by, advance(weights, by))
       send_weights(weights);
     place next = weights;
-    for (uint32_t i = 0; i < s.ahead && has(next); i++, advance(next))
+    for (uint32_t i = which; i < s.ahead && has(next); i += by, advance(next, by))
       prefetch(next);
     await_predecessors();
-    for (uint32_t i = 0; i < n; i++, advance(inputs))
+    for (uint32_t i = which; i < n; i += by, advance(inputs, by))
       send_inputs(inputs);
     uint32_t parity = 0; /* of the emptying of the stage that is filled again */
-    for (; has(weights); advance(weights)) {
+    while (has(weights)) {
       if (s.ahead > 0 && has(next)) {
         prefetch(next);
-        advance(next);
+        advance(next, by);
       }
       barrier_wait(r.empty(weights.stage), parity);
       send_weights(weights);
       send_inputs(weights);
-      if (weights.stage + 1 == s.stages)
+      uint32_t stage = weights.stage;
+      advance(weights, by);
+      if (weights.stage <= stage)
         parity ^= 1;
     }
   }
@@ -149,12 +161,12 @@ template <int N, int BOXES> struct sender {
 
 /* ---------------------------------------------------------------- products */
 
-template <int N, int BOXES> struct multiplier {
+template <int N, int BOXES, int HALVES> struct multiplier {
   static constexpr uint32_t BOX = N * ROW_BYTES;
   const narrow_args &s;
   const ring &r;
   uint32_t stage, parity;
-  float d[N / 2];
+  float d[HALVES][N / 2];
 
   /* The descriptors are of one warp, so that they are made once. */
   __device__ void multiply(bool adds) {
@@ -166,8 +178,10 @@ template <int N, int BOXES> struct multiplier {
     for (uint32_t b = 0; b < BOXES; b++)
 #pragma unroll
       for (uint32_t i = 0; i < INPUTS / 16; i++)
-        wgmma_product(d, x + b * (x_box >> 4) + 2 * i, w + b * (BOX >> 4) + 2 * i,
-                      adds || b > 0 || i > 0);
+#pragma unroll
+        for (uint32_t h = 0; h < HALVES; h++)
+          wgmma_product(d[h], x + b * (x_box >> 4) + 2 * i,
+                        w + (h * BOXES + b) * (BOX >> 4) + 2 * i, adds || b > 0 || i > 0);
     wgmma_commit();
   }
 
@@ -178,13 +192,51 @@ template <int N, int BOXES> struct multiplier {
       barrier_wait(r.full(stage), parity);
       multiply(k > 0);
       wgmma_wait<0>();
-      keep_behind(d);
+#pragma unroll
+      for (int h = 0; h < HALVES; h++)
+        keep_behind(d[h]);
       if (arrives_for_warp(threadIdx.x % 32))
         barrier_arrive(r.empty(stage));
       if (++stage == s.stages) {
         stage = 0;
         parity ^= 1;
       }
+    }
+  }
+
+  /* All consumers: gates and ups, by way of shared memory, to what the activation makes of them. A
+   * loop over them is few instructions; run once, they come from memory, as unrolled ones would. */
+  __device__ void finish_gated(uint32_t tile, float *room) const {
+    constexpr uint32_t PITCH = 2 * N + 8; /* rows are in different banks */
+    uint32_t lane = threadIdx.x % 32, first = blockIdx.y * TOKENS;
+    uint32_t tokens = min(s.a.m - first, (uint32_t)TOKENS);
+    named_barrier(1, CONSUMERS);
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      uint32_t token = threadIdx.x / 32 * 16 + lane / 4 + 8 * half;
+      if (token >= tokens)
+        continue;
+#pragma unroll
+      for (int h = 0; h < HALVES; h++)
+#pragma unroll
+        for (int j = 0; j < N / 8; j++)
+          *(float2 *)(room + token * PITCH + h * N + 8 * j + 2 * (lane % 4)) =
+              make_float2(d[h][4 * j + 2 * half], d[h][4 * j + 2 * half + 1]);
+    }
+    named_barrier(1, CONSUMERS);
+#pragma unroll 2
+    for (uint32_t i = threadIdx.x; i < tokens * (N / 2); i += CONSUMERS) {
+      uint32_t token = i / (N / 2), c = i % (N / 2) * 2, column = tile * N + c;
+      if (column >= s.rows)
+        continue;
+      float2 gate = *(const float2 *)(room + token * PITCH + c);
+      float2 up = *(const float2 *)(room + token * PITCH + N + c);
+      const float v[2] = {glu(s.glu, gate.x, up.x), glu(s.glu, gate.y, up.y)};
+      size_t at = (first + token) * s.a.y_stride + column;
+      if (s.a.y_is_float)
+        store_floats<float, 2>((float *)s.a.y + at, v);
+      else
+        store_floats<bf16, 2>((bf16 *)s.a.y + at, v);
     }
   }
 
@@ -202,9 +254,9 @@ template <int N, int BOXES> struct multiplier {
 #pragma unroll
       for (int j = 0; j < N / 8; j++) {
         uint32_t column = tile * N + 8 * j + 2 * t;
-        if (column >= s.a.rows)
+        if (column >= s.rows)
           continue;
-        const float v[2] = {d[4 * j + 2 * half], d[4 * j + 2 * half + 1]};
+        const float v[2] = {d[0][4 * j + 2 * half], d[0][4 * j + 2 * half + 1]};
         if (s.a.accumulate || bias != NULL) {
           store_sum(s.a, token, column, v[0], bias);
           store_sum(s.a, token, column + 1, v[1], bias);
@@ -220,11 +272,12 @@ template <int N, int BOXES> struct multiplier {
 
 #endif
 
-template <int N, int BOXES>
+template <int N, int BOXES, int HALVES>
 static __global__ void
-__launch_bounds__(THREADS_MOST, 1) multiply_narrow(const __grid_constant__ narrow_args s,
-                                                   const __grid_constant__ CUtensorMap w_map,
-                                                   const __grid_constant__ CUtensorMap x_map) {
+__launch_bounds__(HALVES == 1 ? THREADS_MOST : THREADS, 1)
+    multiply_narrow(const __grid_constant__ narrow_args s,
+                    const __grid_constant__ CUtensorMap w_map,
+                    const __grid_constant__ CUtensorMap x_map) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ unsigned char shared[];
   __shared__ __align__(8) uint64_t barriers[2 * STAGES_MAX];
@@ -239,15 +292,21 @@ __launch_bounds__(THREADS_MOST, 1) multiply_narrow(const __grid_constant__ narro
   }
   __syncthreads();
   if (threadIdx.x >= CONSUMERS) {
-    if (threadIdx.x == CONSUMERS)
-      sender<N, BOXES>{s, r, &w_map, &x_map}.run();
+    uint32_t which = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0) - CONSUMERS / 32;
+    if (which < SENDERS && is_elected())
+      sender<N, BOXES, HALVES>{s, r, &w_map, &x_map}.run(which);
     return;
   }
   await_predecessors();
-  multiplier<N, BOXES> m = {s, r, 0, 0, {}};
+  multiplier<N, BOXES, HALVES> m = {s, r, 0, 0, {}};
+  /* The last tile's sums may take the ring's place. */
+  float *room = (float *)(shared + (r.base - shared_address(shared)) + s.room_at);
   for (uint32_t item = blockIdx.x; item < s.items; item += gridDim.x) {
     m.run_tile();
-    m.finish(item);
+    if constexpr (HALVES == 2)
+      m.finish_gated(item, room);
+    else
+      m.finish(item);
   }
 #endif
 }
@@ -294,15 +353,19 @@ threads_of(const void *kernel) {
   return threads < THREADS ? THREADS : threads < THREADS_MOST ? threads : THREADS_MOST;
 }
 
-template <int N>
+template <int N, int HALVES>
 static int
 launch_narrow(const oct_cuda_queue *queue, const matmul_args &a) {
-  constexpr int BOXES = N <= 64 ? 2 : 1;
-  constexpr uint32_t BYTES = BOXES * N * ROW_BYTES;
+  constexpr int BOXES = N * HALVES <= 64 ? 2 : 1;
+  constexpr uint32_t BYTES = BOXES * HALVES * N * ROW_BYTES;
+  auto kernel = multiply_narrow<N, BOXES, HALVES>;
   bool fixed = (queue->flags & OCT_CUDA_FIXED_ORDER) != 0;
   narrow_args s = {};
   s.a = a;
-  s.tiles = ceil_div(a.rows, N);
+  if (a.glu != NULL)
+    s.glu = *a.glu;
+  s.rows = a.rows / HALVES;
+  s.tiles = ceil_div(s.rows, N);
   s.items = s.tiles * a.batch;
   s.x_rows = a.m < TOKENS ? round_up(a.m, 8) : TOKENS;
   s.stage_bytes = BYTES + BOXES * s.x_rows * ROW_BYTES;
@@ -318,12 +381,18 @@ launch_narrow(const oct_cuda_queue *queue, const matmul_args &a) {
     return OCT_CUDA_UNSUPPORTED;
   uint32_t blocks = ceil_div(s.items, ceil_div(s.items, queue->sm_count)), threads = THREADS;
   size_t shared = (size_t)s.stages * s.stage_bytes + 1024;
-  if (a.batch > 1 && shared < RING_PARTS)
+  if (HALVES == 2) {
+    size_t sums = s.x_rows * (2 * N + 8) * sizeof(float);
+    threads = THREADS;
+    s.room_at = s.items > blocks ? s.stages * s.stage_bytes : 0;
+    shared = shared - 1024 - s.room_at > sums ? shared : s.room_at + sums + 1024;
+  }
+  if ((a.batch > 1 || HALVES == 2) && shared < RING_PARTS)
     shared = RING_PARTS;
-  else if (!fixed)
-    threads = threads_of(reinterpret_cast<const void *>(multiply_narrow<N, BOXES>));
-  return launch_large(queue, multiply_narrow<N, BOXES>, dim3(blocks, ceil_div(a.m, TOKENS)),
-                      dim3(threads), shared, s, w_map, x_map);
+  else if (!fixed && HALVES == 1)
+    threads = threads_of(reinterpret_cast<const void *>(kernel));
+  return launch_large(queue, kernel, dim3(blocks, ceil_div(a.m, TOKENS)), dim3(threads), shared, s,
+                      w_map, x_map);
 }
 
 /* Parts are of the inputs of one weight, in whole stages. */
@@ -334,33 +403,51 @@ parts_fit(const matmul_args &a) {
           a.y_is_float && !a.accumulate && a.bias == NULL);
 }
 
+/* An activation is of whole sums. */
+static bool
+gate_fits(const matmul_args &a) {
+  return a.glu == NULL || (a.rows % 4 == 0 && a.batch <= 1 && !a.accumulate && a.bias == NULL);
+}
+
 bool
 oct_matmul_narrow_can(const oct_cuda_queue *queue, oct_cuda_format format, const matmul_args &a) {
   return queue->capability == 90 && format == OCT_CUDA_MATRIX_BF16 && parts_fit(a) &&
-         !a.transposed && a.starts == NULL && a.glu == NULL && oct_matmul_is_even(a, format) &&
+         !a.transposed && a.starts == NULL && oct_matmul_is_even(a, format) && gate_fits(a) &&
          a.rows % 2 == 0 && a.y_stride % 2 == 0 && (uintptr_t)a.y % 8 == 0;
+}
+
+static uint32_t
+height_of(const oct_cuda_queue *queue, const matmul_args &a) {
+  return choose_height(queue, a.glu != NULL ? a.rows / 2 : a.rows, a.batch);
 }
 
 bool
 oct_matmul_narrow_fills(const oct_cuda_queue *queue, const matmul_args &a) {
-  uint32_t items = a.batch * ceil_div(a.rows, choose_height(queue, a.rows, a.batch));
+  uint32_t rows = a.glu != NULL ? a.rows / 2 : a.rows;
+  uint32_t items = a.batch * ceil_div(rows, height_of(queue, a));
   return items <= queue->sm_count && 8 * items >= 7 * queue->sm_count;
+}
+
+template <int N>
+static int
+launch_height(const oct_cuda_queue *queue, const matmul_args &a) {
+  return a.glu != NULL ? launch_narrow<N, 2>(queue, a) : launch_narrow<N, 1>(queue, a);
 }
 
 int
 oct_matmul_narrow(const oct_cuda_queue *queue, const matmul_args &a) {
-  switch (choose_height(queue, a.rows, a.batch)) {
+  switch (height_of(queue, a)) {
   case 32:
-    return launch_narrow<32>(queue, a);
+    return launch_height<32>(queue, a);
   case 48:
-    return launch_narrow<48>(queue, a);
+    return launch_height<48>(queue, a);
   case 64:
-    return launch_narrow<64>(queue, a);
+    return launch_height<64>(queue, a);
   case 96:
-    return launch_narrow<96>(queue, a);
+    return launch_height<96>(queue, a);
   case 112:
-    return launch_narrow<112>(queue, a);
+    return launch_height<112>(queue, a);
   default:
-    return launch_narrow<128>(queue, a);
+    return launch_height<128>(queue, a);
   }
 }

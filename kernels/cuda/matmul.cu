@@ -15,6 +15,8 @@
 #define SKINNY_BF16_BYTES (24u << 20)
 /* Of larger ones the narrow kernel up to so many, by whole steps. */
 #define NARROW_BF16_MAX 64
+/* The same with the activation, against cuBLASLt and a kernel for that. */
+#define NARROW_GATED_MAX 16
 /* Rows of a tall weight; rows of x with which cuBLASLt's second way serves it. */
 #define TALL_ROWS       16384
 #define SECOND_ROWS_MIN 32
@@ -436,7 +438,8 @@ prefers_codes(const oct_cuda_matmul *c) {
 static bool
 prefers_narrow(const oct_cuda_queue *queue, const oct_cuda_matmul *c, const matmul_args &a) {
   bool in_parts = a.batch > 1;
-  return c->m <= NARROW_BF16_MAX && (size_t)a.batch * a.rows * a.columns * 2 > SKINNY_BF16_BYTES &&
+  return c->m <= (a.glu != NULL ? NARROW_GATED_MAX : NARROW_BF16_MAX) &&
+         (size_t)a.batch * a.rows * a.columns * 2 > SKINNY_BF16_BYTES &&
          c->y_type == (in_parts ? OCT_CUDA_F32 : OCT_CUDA_BF16) &&
          oct_matmul_narrow_can(queue, c->weight.format, a) && oct_matmul_narrow_fills(queue, a);
 }
@@ -445,7 +448,8 @@ prefers_narrow(const oct_cuda_queue *queue, const oct_cuda_matmul *c, const matm
  * wide kernel have the same one, of the same instruction. */
 static oct_cuda_path
 choose_fixed(const oct_cuda_queue *queue, oct_cuda_format format, const matmul_args &a) {
-  if (!oct_matmul_narrow_can(queue, format, a) || !oct_matmul_wide_can(queue, format, a))
+  if (a.glu != NULL || !oct_matmul_narrow_can(queue, format, a) ||
+      !oct_matmul_wide_can(queue, format, a))
     return OCT_CUDA_PATH_TILE;
   return a.m <= NARROW_ROWS_MAX ? OCT_CUDA_PATH_NARROW : OCT_CUDA_PATH_WIDE;
 }
@@ -517,6 +521,12 @@ oct_cuda_multiply(const oct_cuda_queue *queue, oct_cuda_blas *blas, const oct_cu
       return OCT_CUDA_UNSUPPORTED;
     return oct_matmul_codes(queue, format, a);
   }
+  if (path == OCT_CUDA_PATH_NARROW && call->x_type != OCT_CUDA_FP8 &&
+      (call->glu != NULL || call->batch > 1)) {
+    matmul_args a = make_args(call);
+    return oct_matmul_narrow_can(queue, format, a) ? oct_matmul_narrow(queue, a)
+                                                   : OCT_CUDA_UNSUPPORTED;
+  }
   if (call->glu != NULL)
     return OCT_CUDA_UNSUPPORTED;
   if (path == OCT_CUDA_PATH_BLAS) {
@@ -531,9 +541,6 @@ oct_cuda_multiply(const oct_cuda_queue *queue, oct_cuda_blas *blas, const oct_cu
   if (call->x_type == OCT_CUDA_FP8)
     return OCT_CUDA_UNSUPPORTED;
   matmul_args a = make_args(call);
-  if (path == OCT_CUDA_PATH_NARROW && a.batch > 1)
-    return oct_matmul_narrow_can(queue, format, a) ? oct_matmul_narrow(queue, a)
-                                                   : OCT_CUDA_UNSUPPORTED;
   if (is_float || a.batch > 1 || a.transposed || !oct_matmul_is_even(a, format))
     return oct_matmul_plain(queue, format, a);
   if (path == OCT_CUDA_PATH_WIDE)

@@ -142,6 +142,59 @@ test_parts(void) {
   }
 }
 
+/* y[m, inner] of gates beside ups, whose activation is made with their sums. */
+static void
+check_gated(const oct_cuda_queue *queue, guint32 m, guint32 inner, guint32 columns,
+            oct_cuda_type y_type, const oct_glu_params *glu) {
+  guint32 rows = 2 * inner, y_stride = inner + 8;
+  g_autofree float *w = data_normal((gsize)rows * columns, 1);
+  g_autofree float *x = data_normal((gsize)m * columns, 1);
+  g_autofree float *both = g_new(float, (gsize)m *rows), *want = g_new(float, (gsize)m *inner);
+  const oct_cuda_matmul call = {
+      .weight = {.format = OCT_CUDA_MATRIX_BF16,
+                 .rows = rows,
+                 .columns = columns,
+                 .data = device_put(OCT_CUDA_BF16, w, (gsize)rows * columns)},
+      .path = OCT_CUDA_PATH_NARROW,
+      .x_type = OCT_CUDA_BF16,
+      .y_type = y_type,
+      .m = m,
+      .x = device_put(OCT_CUDA_BF16, x, (gsize)m * columns),
+      .x_stride = columns,
+      .glu = glu,
+      .y = device_room_of(y_type, (gsize)m * y_stride),
+      .y_stride = y_stride};
+  device_check(oct_cuda_multiply(queue, NULL, &call));
+  multiply_twin(w, rows, columns, x, m, both);
+  for (guint32 i = 0; i < m; i++)
+    oct_ref_glu(glu, both + (gsize)i * rows, both + (gsize)i * rows + inner, 1, inner,
+                want + (gsize)i * inner);
+  g_autofree float *y = device_get(y_type, call.y, (gsize)m * y_stride);
+  for (guint32 i = 0; i < m; i++)
+    memmove(y + (gsize)i * inner, y + (gsize)i * y_stride, inner * sizeof *y);
+  g_autofree char *name = g_strdup_printf("gated, %u x 2 x %u x %u", m, inner, columns);
+  device_expect(name, y, want, (gsize)m * inner, y_type == OCT_CUDA_F32 ? 1e-4 : 4e-3);
+}
+
+static void
+test_gated(void) {
+  static const guint32 sizes[][2] = {{6, 72},     {4096, 1096}, {6144, 264}, {8448, 72},
+                                     {12600, 72}, {14336, 264}, {16802, 136}};
+  static const guint32 rows[] = {1, 16, 33, 64, 70};
+  static const oct_glu_params glus[] = {{.kind = OCT_GLU_SWIGLU},
+                                        {.kind = OCT_GLU_SITU, .alpha = 4, .limit = 25}};
+  for (guint s = 0; s < G_N_ELEMENTS(sizes); s++)
+    for (guint i = s % 2; i < G_N_ELEMENTS(rows); i += 2) {
+      const oct_cuda_queue *queue = hopper(OCT_CUDA_OVERLAP);
+      if (queue == NULL)
+        return;
+      if (device_quick() && i > 1)
+        continue;
+      check_gated(queue, rows[i], sizes[s][0], device_quick() ? MIN(sizes[s][1], 136) : sizes[s][1],
+                  (s + i) % 3 == 0 ? OCT_CUDA_F32 : OCT_CUDA_BF16, &glus[s % 2]);
+    }
+}
+
 /* ---------------------------------------------------------------- threads */
 
 #define LAUNCHES 2000
@@ -246,6 +299,7 @@ main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/cuda/narrow/products-of-few-rows", test_plain);
   g_test_add_func("/cuda/narrow/parts-of-the-inputs", test_parts);
+  g_test_add_func("/cuda/narrow/gates-beside-ups", test_gated);
   g_test_add_func("/cuda/narrow/threads-launch-with-different-rows", test_threads);
   g_test_add_func("/cuda/narrow/a-fixed-order-has-the-same-bits-for-any-rows", test_fixed);
   return g_test_run();
