@@ -326,7 +326,7 @@ consume_work(const hopper_args &h, const work &w, uint32_t room, uint32_t place,
     s = turn % STAGES;
     barrier_wait(bars.keys_full(s), turn / STAGES % 2);
     barrier_wait(bars.values_full(before), parity);
-    named_barrier(TURN + c.group, CONSUMERS);
+    named_wait(TURN + c.group, CONSUMERS);
     c.multiply_keys(queries, keys + s * L::KEY_TILE);
     c.multiply_values(values + before * L::VALUE_TILE);
     if (c.group == 0 || i + 1 < w.tiles)
