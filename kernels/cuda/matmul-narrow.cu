@@ -43,16 +43,7 @@ struct narrow_args {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-struct ring {
-  uint32_t base, barriers; /* shared addresses */
-
-  __device__ uint32_t full(uint32_t s) const {
-    return barriers + 8 * s;
-  }
-  __device__ uint32_t empty(uint32_t s) const {
-    return barriers + 8 * (STAGES_MAX + s);
-  }
-};
+typedef stage_ring<STAGES_MAX> ring;
 
 OCT_DEVICE void
 prefetch_box(const CUtensorMap *map, int c0, int c1) {
@@ -313,19 +304,6 @@ __launch_bounds__(HALVES == 1 ? THREADS_MOST : THREADS, 1)
 
 /* ---------------------------------------------------------------- launch */
 
-/* Rows of bf16, read in boxes of INPUTS of them by box_rows. */
-static bool
-make_map(CUtensorMap *map, const void *from, size_t rows, size_t columns, size_t stride,
-         uint32_t box_rows) {
-  static const PFN_cuTensorMapEncodeTiled_v12000 encode = find_encoder();
-  const cuuint64_t sizes[2] = {columns, rows}, strides[1] = {stride * 2};
-  const cuuint32_t box[2] = {INPUTS, box_rows}, steps[2] = {1, 1};
-  return encode != NULL && encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, (void *)(uintptr_t)from,
-                                  sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                  CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
-}
-
 /* Weight rows of a tile by which the most loaded block has the fewest; of almost equal ones the
  * most, as they read x seldom. */
 static uint32_t
@@ -376,8 +354,9 @@ launch_narrow(const oct_cuda_queue *queue, const matmul_args &a) {
   s.once = !fixed;
   CUtensorMap w_map = {}, x_map = {};
   size_t columns = a.columns + (a.batch - 1) * a.w_batch;
-  if (!make_map(&w_map, a.w, a.rows, columns, a.w_stride, N) ||
-      !make_map(&x_map, a.x, a.m, columns, a.x_stride, s.x_rows))
+  constexpr CUtensorMapDataType type = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  if (!make_map(&w_map, type, a.w, {columns, a.rows}, {a.w_stride * 2}, {INPUTS, N}) ||
+      !make_map(&x_map, type, a.x, {columns, a.m}, {a.x_stride * 2}, {INPUTS, s.x_rows}))
     return OCT_CUDA_UNSUPPORTED;
   uint32_t blocks = ceil_div(s.items, ceil_div(s.items, queue->sm_count)), threads = THREADS;
   size_t shared = (size_t)s.stages * s.stage_bytes + 1024;
