@@ -205,9 +205,8 @@ take_qkv(const loader *l, oct_cuda_layer *to) {
 static float *
 send_scales(const loader *l, const float *scales, guint32 n) {
   float *out = allocate(l, n, OCT_CUDA_F32);
-  if (out != NULL)
-    (void)oct_cuda_note(l->r, cudaMemcpy(out, scales, n * sizeof *out, cudaMemcpyDefault),
-                        "scales of the cache");
+  if (out != NULL && !oct_cuda_upload_bytes(l->upload, out, scales, n * sizeof *out))
+    return NULL;
   return out;
 }
 
@@ -473,8 +472,8 @@ make_angles(loader *l, guint32 positions) {
     return;
   for (guint32 p = 0; p < positions; p++)
     oct_ref_rope_angles(&m->rope, frequencies, p, angles + (gsize)p * m->rope.dim);
-  (void)oct_cuda_note(l->r, cudaMemcpy(m->angles, angles, n * sizeof *angles, cudaMemcpyDefault),
-                      "rotary angles");
+  if (!oct_cuda_upload_bytes(l->upload, m->angles, angles, n * sizeof *angles))
+    m->angles = NULL;
 }
 
 static void
@@ -519,8 +518,7 @@ oct_cuda_model_load(oct_cuda_model *m, oct_cuda_rank *r, const oct_cuda_source *
     if (progress != NULL && !progress(user, (i + 1.0) / r->n_layers))
       oct_cuda_fail(r, "loading was stopped");
   }
-  /* What went by the default stream has come, too: the rank's streams do not wait for it. */
-  gboolean sent = oct_cuda_upload_finish(l.upload) && oct_cuda_drain(r, NULL, "tables");
+  gboolean sent = oct_cuda_upload_finish(l.upload);
   oct_cuda_upload_free(l.upload);
   g_info("cuda: rank %u: %.2f GiB of weights", r->index, (double)m->bytes / (1u << 30));
   if (all.n > 0)

@@ -136,6 +136,9 @@ void oct_cuda_upload_free(oct_cuda_upload *upload);        /* accepts NULL */
 /* Through pinned staging, in the order of the rank's copy-in stream; made-up numbers of plain types
  * are made on the device. FALSE: noted. */
 gboolean oct_cuda_upload_slice(oct_cuda_upload *upload, const oct_cuda_slice *slice);
+/* Bytes as they are; `from` is free again when it returns. FALSE: noted. */
+gboolean oct_cuda_upload_bytes(oct_cuda_upload *upload, void *to, const void *from,
+                               gsize bytes) G_GNUC_WARN_UNUSED_RESULT;
 /* For other contents (matrix.c): the next staging buffer, OCT_CUDA_STAGING_BYTES, once it is free,
  * or NULL; then what was put there, `height` dense runs of `bytes`, goes to `to`, `pitch` apart, or
  * as stored codes to where call->data says. Made-up codes are made on the device. FALSE, NULL:

@@ -106,8 +106,12 @@ oct_cuda_alloc_pinned_unset(oct_cuda_rank *r, guint64 bytes, const char *what) {
 
 void
 oct_cuda_release(oct_cuda_rank *r, void *block) {
+  const cudaStream_t streams[] = {r->compute, r->copy_in, r->copy_out};
   if (block == NULL)
     return;
+  for (gsize i = 0; i < G_N_ELEMENTS(streams); i++)
+    if (!oct_cuda_drain(r, streams[i], "memory to be given back"))
+      return;
   if (g_ptr_array_remove_fast(r->blocks, block))
     (void)cudaFree(block);
   else if (g_ptr_array_remove_fast(r->pinned, block))

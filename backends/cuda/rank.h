@@ -48,7 +48,9 @@ void *oct_cuda_alloc(oct_cuda_rank *rank, guint64 bytes, const char *what);
 void *oct_cuda_alloc_pinned(oct_cuda_rank *rank, guint64 bytes, const char *what);
 void *oct_cuda_alloc_pinned_unset(oct_cuda_rank *rank, guint64 bytes,
                                   const char *what); /* not zeroed */
-/* Gives one block back, which nothing uses any more. */
+/* Gives one block back, which nothing enqueued later uses. Freeing waits for the device, and knows
+ * no deadline: so what was enqueued is waited for first, and a block that it may not give back
+ * stays the rank's until that is closed. */
 void oct_cuda_release(oct_cuda_rank *rank, void *block);
 cudaEvent_t oct_cuda_event_new(oct_cuda_rank *rank);
 /* Until the event, which was recorded, has come: FALSE when it failed, the deadline passed, or the

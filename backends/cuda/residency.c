@@ -55,7 +55,7 @@ oct_cuda_residency_new(oct_cuda_rank *r, const oct_model_spec *spec) {
   gsize entries = (gsize)spec->n_layers * s->width;
   s->map = oct_cuda_alloc(r, entries * sizeof *s->map, "the map of experts");
   if (s->map != NULL)
-    (void)oct_cuda_note(r, cudaMemset(s->map, 0xff, entries * sizeof *s->map),
+    (void)oct_cuda_note(r, cudaMemsetAsync(s->map, 0xff, entries * sizeof *s->map, r->copy_in),
                         "the map of experts");
   return s;
 }

