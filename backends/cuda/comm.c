@@ -301,30 +301,49 @@ finish(oct_cuda_comm *c, const oct_cuda_sum *call, const void *x) {
              "a sum over ranks");
 }
 
-/* FALSE: too large, or there is no such kernel; nothing was done. */
 static gboolean
-sum_by_peers(oct_cuda_comm *c, const oct_cuda_sum *call, gboolean *fine) {
-  if (!c->has_peers || call->out == NULL)
-    return FALSE;
+is_fixed(const oct_cuda_comm *c) {
+  return (c->rank->queue.flags & OCT_CUDA_FIXED_ORDER) != 0;
+}
+
+/* Rows [first, first + n), by a kernel over peers' memory. */
+static int
+sum_rows(oct_cuda_comm *c, const oct_cuda_sum *call, guint32 first, guint32 n,
+         oct_cuda_reduce_way way) {
   oct_cuda_type type = oct_cuda_rank_type(c->rank);
-  oct_cuda_reduce_way way =
-      oct_cuda_all_reduce_way(&c->peers, call->n, call->width * oct_cuda_type_bytes(type));
-  if (way == OCT_CUDA_REDUCE_NONE)
-    return FALSE;
+  gsize at = (gsize)first * call->width, bytes = at * oct_cuda_type_bytes(type);
   const oct_cuda_all_reduce a = {.type = type,
                                  .residual_type = OCT_CUDA_F32,
-                                 .n = call->n,
+                                 .n = n,
                                  .width = call->width,
-                                 .x = call->x,
-                                 .residual = call->residual,
+                                 .x = (guint8 *)call->x + bytes,
+                                 .residual = call->residual != NULL ? call->residual + at : NULL,
                                  .weight = call->weight,
                                  .eps = call->eps,
-                                 .out = call->out,
+                                 .out = call->out != NULL ? (guint8 *)call->out + bytes : NULL,
                                  .way = way};
-  int result = oct_cuda_all_reduce_norm(&c->rank->queue, &c->peers, &a);
-  if (result == OCT_CUDA_UNSUPPORTED)
+  return oct_cuda_all_reduce_norm(&c->rank->queue, &c->peers, &a);
+}
+
+/* FALSE: too large, or there is no such kernel; nothing was done. In a fixed order some rows at a
+ * time: other ways round a sum once more, or add up in an order that their number gives. */
+static gboolean
+sum_by_peers(oct_cuda_comm *c, const oct_cuda_sum *call, gboolean *fine) {
+  gsize row_bytes = call->width * oct_cuda_type_bytes(oct_cuda_rank_type(c->rank));
+  if (!c->has_peers || (call->out == NULL && !is_fixed(c)))
     return FALSE;
-  *fine = oct_cuda_note(c->rank, result, "a sum over ranks");
+  for (guint32 first = 0, n = 0; first < call->n; first += n) {
+    n = call->n - first;
+    oct_cuda_reduce_way way = is_fixed(c) ? oct_cuda_all_reduce_fixed(&c->peers, &n, row_bytes)
+                                          : oct_cuda_all_reduce_way(&c->peers, n, row_bytes);
+    int result =
+        way == OCT_CUDA_REDUCE_NONE ? OCT_CUDA_UNSUPPORTED : sum_rows(c, call, first, n, way);
+    if (result == OCT_CUDA_UNSUPPORTED && first == 0)
+      return FALSE;
+    *fine = oct_cuda_note(c->rank, result, "a sum over ranks");
+    if (!*fine)
+      break;
+  }
   return TRUE;
 }
 
@@ -345,6 +364,9 @@ oct_cuda_comm_sum(oct_cuda_comm *c, const oct_cuda_sum *call) {
            end_shared(c) && finish(c, call, c->sum);
   if (sum_by_peers(c, call, &fine))
     return fine;
+  /* Of two terms there is one order. */
+  if (is_fixed(c) && c->n > 2)
+    return oct_cuda_note(c->rank, OCT_CUDA_UNSUPPORTED, "a sum over ranks in a fixed order");
   return meet(c, &(oct_cuda_meet){OCT_CUDA_MEET_SUM, sum_type(c), elements, call->x, call->x,
                                   "a sum"}) &&
          finish(c, call, call->x);
@@ -430,11 +452,27 @@ oct_cuda_comm_gather_runs(oct_cuda_comm *c, const void *x, gsize bytes, void *ou
   return end_shared(c);
 }
 
+/* In the order of ranks, which NCCL's sums have not. */
+static gboolean
+sum_exchanged(oct_cuda_comm *c, const void *x, gsize elements, void *room, void *out) {
+  oct_cuda_rank *r = c->rank;
+  oct_cuda_type type = oct_cuda_rank_type(r);
+  gsize bytes = elements * oct_cuda_type_bytes(type);
+  const void *parts[OCT_CUDA_PEERS_MAX];
+  for (guint32 i = 0; i < c->n; i++)
+    parts[i] = (const guint8 *)room + i * bytes;
+  return oct_cuda_comm_exchange(c, x, bytes, room) &&
+         oct_cuda_note(r, oct_glue_sum(r->compute, type, parts, c->n, elements, out),
+                       "scattered sums");
+}
+
 gboolean
-oct_cuda_comm_scatter_sums(oct_cuda_comm *c, const void *x, gsize elements, void *out) {
+oct_cuda_comm_scatter_sums(oct_cuda_comm *c, const void *x, gsize elements, void *room, void *out) {
   oct_cuda_rank *r = c->rank;
   oct_cuda_type type = oct_cuda_rank_type(r);
   const void *parts[OCT_CUDA_PEERS_MAX];
+  if (!r->group->shared_gpus && is_fixed(c))
+    return sum_exchanged(c, x, elements, room, out);
   if (!r->group->shared_gpus)
     return meet(c, &(oct_cuda_meet){OCT_CUDA_MEET_SCATTER_SUMS, sum_type(c), elements, x, out,
                                     "scattered sums"});

@@ -67,8 +67,9 @@ gboolean oct_cuda_comm_gather_parts(oct_cuda_comm *comm, const oct_cuda_gather_p
 /* Use, in any circle. out: `bytes` of every rank, one after another. */
 gboolean oct_cuda_comm_gather_runs(oct_cuda_comm *comm, const void *x, gsize bytes, void *out);
 /* Of x[ranks, elements] of the activations' type, out[elements]: the sum over ranks of this rank's
- * row. */
-gboolean oct_cuda_comm_scatter_sums(oct_cuda_comm *comm, const void *x, gsize elements, void *out);
+ * row. room, as large as x, may be overwritten. */
+gboolean oct_cuda_comm_scatter_sums(oct_cuda_comm *comm, const void *x, gsize elements, void *room,
+                                    void *out);
 /* Of x[ranks, bytes] the rank-th run to each rank: out[ranks, bytes] has what they sent here. */
 gboolean oct_cuda_comm_exchange(oct_cuda_comm *comm, const void *x, gsize bytes, void *out);
 

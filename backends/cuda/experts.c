@@ -174,7 +174,7 @@ run_joint(oct_cuda_forward *f, const oct_cuda_layer *l, gboolean add) {
   /* Rows of pairs are read by now. */
   void *mine = add ? f->room.pair_y : f->room.y;
   if (!oct_cuda_comm_scatter_sums(f->options.comms[OCT_CUDA_CIRCLE_DOMAINS], f->room.joint_y, size,
-                                  mine) ||
+                                  f->room.joint_x, mine) ||
       !add)
     return;
   const oct_cuda_add sum = {.type = f->type,

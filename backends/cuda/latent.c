@@ -165,7 +165,8 @@ run_joint(oct_cuda_forward *f, const oct_cuda_layer *l, const oct_cuda_rows *own
     return FALSE;
   const oct_cuda_pair_work out = {.x = f->room.joint_x, .out = f->room.joint_y};
   oct_cuda_forward_run_pairs(f, l, f->m * f->n_join, &out);
-  return oct_cuda_comm_scatter_sums(comm, f->room.joint_y, size, f->room.latent_sum);
+  return oct_cuda_comm_scatter_sums(comm, f->room.joint_y, size, f->room.joint_x,
+                                    f->room.latent_sum);
 }
 
 /* The experts' sum through its norm, and back on this rank's part of room.y. */

@@ -294,42 +294,7 @@ __launch_bounds__(32 * WARPS, blocks_of(sizeof(C), D, NT)) attend_shares(attend_
   }
 }
 
-/* ---------------------------------------------------------------- joining latents' splits */
-
-/* A block per sequence and head joins the splits. */
-static __global__ void
-join_splits(attend_args a) {
-  admit_successor();
-  await_predecessors();
-  uint32_t seq = blockIdx.y, head = blockIdx.x, width = a.value_width;
-  uint32_t row = decode_token(a, a.first_seq + seq);
-  if (decode_length(a, a.first_seq + seq) == 0)
-    return;
-  size_t part = ((size_t)seq * a.n_heads + head) * a.n_splits;
-  const float *ends = a.partial + (size_t)a.n_seqs * a.n_heads * a.n_splits * width + 2 * part;
-  float all = -INFINITY, total = 0;
-  for (uint32_t s = 0; s < a.n_splits; s++)
-    all = fmaxf(all, ends[2 * s]);
-  for (uint32_t s = 0; s < a.n_splits; s++)
-    total += ends[2 * s] > -INFINITY ? ends[2 * s + 1] * exp2f(ends[2 * s] - all) : 0;
-  float factor = end_factor(a, head, all, total);
-  if (threadIdx.x == 0)
-    put_ends(a, row, head, all, total);
-  for (uint32_t c = threadIdx.x; c < width; c += blockDim.x) {
-    float x = 0;
-    for (uint32_t s = 0; s < a.n_splits; s++)
-      if (ends[2 * s] > -INFINITY)
-        x += a.partial[(part + s) * width + c] * exp2f(ends[2 * s] - all);
-    put_elements<1>(a, row, head, c, {x * factor});
-  }
-}
-
 /* ---------------------------------------------------------------- launch */
-
-int
-oct_attend_join(const oct_cuda_queue *queue, const attend_args &a) {
-  return launch(queue, join_splits, dim3(a.n_heads, a.n_seqs), dim3(128), 0, a);
-}
 
 template <typename C, int D, int NT>
 static int

@@ -10,21 +10,23 @@
  * Blocks are as many as multiprocessors, and each has several works, one after the other: what
  * brings is a work ahead, so that neither the beginning of one nor the end of another leaves
  * anything waiting. Keys are taken from the last tile down, so that those with a mask come first.
- */
+ *
+ * In a fixed order contexts are cut every PART keys, at the same places for every row, so that many
+ * blocks have parts of one context; another kernel joins them. */
 #include "kernels/cuda/tiles.cuh"
 
 template <int D> using layout = tile_layout<D, D, 2>;
 
+#define PART_TILES (OCT_ATTEND_PART / KEYS)
+
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* Work `item`; false: it is beyond the batch's tiles. The last tiles see most and come first. */
+/* The work of a tile of rows, with all of its context; false: it is beyond the batch's tiles. */
 OCT_DEVICE bool
-find_work(const hopper_args &h, uint32_t item, work *w) {
-  const attend_args &a = h.a;
-  uint32_t tile = h.tiles - 1 - item / a.kv.n_heads;
+find_rows(const attend_args &a, uint32_t tile, uint32_t kv_head, work *w) {
   if (!find_tile<ROWS>(a, &tile, &w->seq))
     return false;
-  w->kv_head = item % a.kv.n_heads;
+  w->kv_head = kv_head;
   w->first_token = a.batch.seq_first[w->seq];
   w->start = a.batch.seq_start[w->seq];
   w->first_row = tile * ROWS;
@@ -37,16 +39,47 @@ find_work(const hopper_args &h, uint32_t item, work *w) {
   return true;
 }
 
+/* Whether all rows of a work see keys of one part alone. */
+OCT_DEVICE bool
+is_whole(const work &w) {
+  return w.first_tile / PART_TILES == (w.first_tile + w.tiles - 1) / PART_TILES;
+}
+
+/* Of a work with its whole context the part `part`; false: it has nothing of that. */
+OCT_DEVICE bool
+cut_part(work *w, uint32_t part) {
+  uint32_t last = w->first_tile + w->tiles - 1, begin = max(w->first_tile, part * PART_TILES);
+  uint32_t end = min(last + 1, (part + 1) * PART_TILES);
+  w->part = is_whole(*w) ? WHOLE : part;
+  w->last_keys = end == last + 1 ? (w->high + 1) % KEYS : 0;
+  w->first_tile = begin;
+  w->tiles = end - begin;
+  return begin < end;
+}
+
+/* Work `item`; false: there is none of the number. The last tiles see most and come first. */
+template <bool PARTS>
+OCT_DEVICE bool
+find_work(const hopper_args &h, uint32_t item, work *w) {
+  const attend_args &a = h.a;
+  if (!PARTS)
+    return find_rows(a, h.tiles - 1 - item / a.kv.n_heads, item % a.kv.n_heads, w);
+  uint32_t run = item / a.n_splits;
+  uint32_t tile = h.first_tile + h.n_tiles - 1 - run / h.n_kv;
+  return find_rows(a, tile, h.first_kv + run % h.n_kv, w) && cut_part(w, item % a.n_splits);
+}
+
 /* The block's works in turn: rounds go to and fro, so that no block has the largest of each. False:
  * there is none any more. */
+template <bool PARTS>
 OCT_DEVICE bool
 next_work(const hopper_args &h, uint32_t *round, work *w) {
-  uint32_t n = h.tiles * h.a.kv.n_heads;
+  uint32_t n = PARTS ? h.n_tiles * h.a.n_splits * h.n_kv : h.tiles * h.a.kv.n_heads;
   while (*round * gridDim.x < n) {
     uint32_t at = *round % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x;
     uint32_t item = *round * gridDim.x + at;
     ++*round;
-    if (item < n && find_work(h, item, w))
+    if (item < n && find_work<PARTS>(h, item, w))
       return true;
   }
   return false;
@@ -159,7 +192,7 @@ bring_tiles(const hopper_args &h, const CUtensorMap *map, const work &w, uint32_
   }
 }
 
-template <typename C, int D>
+template <typename C, int D, bool PARTS>
 OCT_DEVICE void
 bring(const hopper_args &h, const CUtensorMap *pool, const CUtensorMap *query,
       unsigned char *shared, const barriers &bars) {
@@ -168,7 +201,7 @@ bring(const hopper_args &h, const CUtensorMap *pool, const CUtensorMap *query,
   work w = {};
   if (sizeof(C) == 2 && !first_warp)
     return;
-  for (; next_work(h, &round, &w); nth++) {
+  for (; next_work<PARTS>(h, &round, &w); nth++) {
     if (first_warp)
       bring_work<D>(h, query, w, nth, shared, bars);
     bring_tiles<C, D>(h, pool, w, shared_address(shared), bars, &turn);
@@ -180,7 +213,8 @@ bring(const hopper_args &h, const CUtensorMap *pool, const CUtensorMap *query,
 
 #endif
 
-template <typename C, int D>
+/* PARTS: contexts are cut every PART keys, each part for itself. */
+template <typename C, int D, bool PARTS>
 static __global__ void
 __launch_bounds__(THREADS, 1)
     attend_hopper(const __grid_constant__ hopper_args h, const __grid_constant__ CUtensorMap pool,
@@ -195,10 +229,53 @@ __launch_bounds__(THREADS, 1)
   __syncthreads();
   if (threadIdx.x >= CONSUMERS) {
     give_registers<sizeof(C) == 2 ? 40 : 72>();
-    bring<C, D>(h, &pool, &query, shared, bars);
+    bring<C, D, PARTS>(h, &pool, &query, shared, bars);
   } else {
     take_registers<sizeof(C) == 2 ? 232 : 216>();
-    consume<layout<D>>(h, shared, bars);
+    consume<layout<D>, PARTS>(h, shared, bars);
+  }
+#endif
+}
+
+/* ---------------------------------------------------------------- joining parts */
+
+/* A block per tile of rows and KV head, a warp a row at a time: its parts in their order. */
+template <int D>
+static __global__ void
+__launch_bounds__(THREADS) join_parts(const __grid_constant__ hopper_args h) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  const attend_args &a = h.a;
+  uint32_t lane = threadIdx.x % 32;
+  work w;
+  admit_successor();
+  await_predecessors();
+  if (!find_rows(a, h.first_tile + blockIdx.x, h.first_kv + blockIdx.y, &w) || is_whole(w))
+    return;
+  for (uint32_t row = w.first_row + threadIdx.x / 32; row < min(w.first_row + ROWS, w.n_rows);
+       row += THREADS / 32) {
+    uint32_t token = w.first_token + row / a.group, head = w.kv_head * a.group + row % a.group;
+    uint32_t position = w.start + row / a.group;
+    uint32_t begin = a.window != 0 && position + 1 > a.window ? position + 1 - a.window : 0;
+    uint32_t first = begin / OCT_ATTEND_PART, last = position / OCT_ATTEND_PART;
+    float top = -INFINITY, sum = 0, x[D / 32] = {};
+    for (uint32_t k = first; k <= last; k++)
+      top = fmaxf(top, part_of(h, token, head, k)[D]);
+    float base = top == -INFINITY ? 0 : top;
+    for (uint32_t k = first; k <= last; k++) {
+      const float *part = part_of(h, token, head, k);
+      float factor = power2(part[D] - base), v[D / 32];
+      load_floats<float, D / 32>(part + D / 32 * lane, v);
+      sum += part[D + 1] * factor;
+#pragma unroll
+      for (int i = 0; i < D / 32; i++)
+        x[i] += v[i] * factor;
+    }
+    float factor = finish_softmax(top, sum, a.sinks, head) * value_scale(a, w.kv_head);
+#pragma unroll
+    for (int i = 0; i < D / 32; i++)
+      x[i] *= factor;
+    store_floats<bf16, D / 32>(
+        (bf16 *)a.out + token * a.out_stride + (size_t)head * D + D / 32 * lane, x);
   }
 #endif
 }
@@ -223,23 +300,103 @@ map_queries(const attend_args &a, CUtensorMap *map) {
                   {row, token, token * a.batch.n_tokens}, {64, a.group, ROWS / a.group, 1});
 }
 
+/* Tiles of rows at most. */
+static uint32_t
+tiles_of_batch(const attend_args &a) {
+  return a.batch.n_tokens * a.group / ROWS + a.n_seqs;
+}
+
+/* Tokens of a tile, at most. */
+static uint32_t
+tokens_of_tile(const attend_args &a) {
+  return a.max_queries <= 1 ? 1 : ROWS / a.group + 2;
+}
+
+/* Of a token's parts, for the query heads of a KV head. */
+static size_t
+token_bytes(const attend_args &a) {
+  return (size_t)a.group * a.n_splits * (a.kv.width + 4) * sizeof(float);
+}
+
+/* As many tokens as have parts at a time, and KV heads: all, or one where a tile's have no room. */
+struct parts_plan {
+  uint32_t tokens, kv_heads; /* 0: not even that */
+};
+
+static parts_plan
+plan_parts(const attend_args &a, size_t bytes) {
+  uint32_t least = tokens_of_tile(a), all = a.batch.n_tokens;
+  least = least < all ? least : all;
+  for (uint32_t kv_heads = a.kv.n_heads;; kv_heads = 1) {
+    size_t n = bytes / (kv_heads * token_bytes(a));
+    if (n >= least)
+      return {n < all ? (uint32_t)n : all, kv_heads};
+    if (kv_heads == 1)
+      return {0, 0};
+  }
+}
+
+size_t
+oct_attend_hopper_bytes(const attend_args &a) {
+  if (a.n_splits <= 1 || a.n_seqs == 0)
+    return 0;
+  size_t all = a.batch.n_tokens * a.kv.n_heads * token_bytes(a);
+  size_t one = tokens_of_tile(a) * token_bytes(a);
+  size_t most = one > OCT_CUDA_FIXED_BYTES ? one : OCT_CUDA_FIXED_BYTES;
+  return all < most ? all : most;
+}
+
+size_t
+oct_attend_hopper_used(const attend_args &a, size_t workspace_bytes) {
+  size_t room = workspace_bytes > OCT_ATTEND_COUNTS ? workspace_bytes - OCT_ATTEND_COUNTS : 0;
+  parts_plan p = plan_parts(a, room);
+  return p.tokens > 0 ? OCT_ATTEND_COUNTS + p.tokens * p.kv_heads * token_bytes(a) : SIZE_MAX;
+}
+
+/* Some tiles and KV heads at a time, as their parts have room. */
 template <typename C, int D>
 static int
-launch_hopper(const oct_cuda_queue *queue, const attend_args &a) {
+launch_parts(const oct_cuda_queue *queue, hopper_args *h, const CUtensorMap &pool,
+             const CUtensorMap &query, size_t bytes) {
+  parts_plan p = plan_parts(h->a, bytes);
+  uint32_t step = p.tokens >= h->a.batch.n_tokens ? h->tiles : p.tokens / tokens_of_tile(h->a);
+  int error = OCT_CUDA_OK;
+  if (step == 0)
+    return OCT_CUDA_UNSUPPORTED;
+  h->a.room_tokens = p.tokens;
+  h->n_kv = p.kv_heads;
+  for (h->first_tile = 0; h->first_tile < h->tiles && error == OCT_CUDA_OK; h->first_tile += step)
+    for (h->first_kv = 0; h->first_kv < h->a.kv.n_heads && error == OCT_CUDA_OK;
+         h->first_kv += h->n_kv) {
+      uint32_t left = h->tiles - h->first_tile;
+      h->n_tiles = left < step ? left : step;
+      uint32_t works = h->n_tiles * h->n_kv * h->a.n_splits;
+      error = launch_large(queue, attend_hopper<C, D, true>,
+                           dim3(works < queue->sm_count ? works : queue->sm_count), dim3(THREADS),
+                           (size_t)layout<D>::BYTES, *h, pool, query);
+      if (error == OCT_CUDA_OK)
+        error = launch(queue, join_parts<D>, dim3(h->n_tiles, h->n_kv), dim3(THREADS), 0, *h);
+    }
+  return error;
+}
+
+template <typename C, int D>
+static int
+launch_hopper(const oct_cuda_queue *queue, const attend_args &a, size_t bytes) {
   CUtensorMap pool = {}, query = {};
   uint32_t tokens = a.kv.page_tokens < KEYS ? a.kv.page_tokens : KEYS;
-  hopper_args h = {a,
-                   KEYS / tokens * (D / 64),
-                   a.batch.n_tokens * a.group / ROWS + a.n_seqs,
-                   ROWS % a.group == 0,
-                   NULL,
-                   false,
-                   false};
+  hopper_args h = {};
+  h.a = a;
+  h.boxes = KEYS / tokens * (D / 64);
+  h.tiles = tiles_of_batch(a);
+  h.copies_query = ROWS % a.group == 0;
   if ((sizeof(C) == 2 && !map_pool(a, tokens, &pool)) ||
       (h.copies_query && !map_queries(a, &query)))
     return OCT_CUDA_UNSUPPORTED;
+  if (a.n_splits > 1)
+    return launch_parts<C, D>(queue, &h, pool, query, bytes);
   uint32_t works = h.tiles * a.kv.n_heads;
-  return launch_large(queue, attend_hopper<C, D>,
+  return launch_large(queue, attend_hopper<C, D, false>,
                       dim3(works < queue->sm_count ? works : queue->sm_count), dim3(THREADS),
                       (size_t)layout<D>::BYTES, h, pool, query);
 }
@@ -253,9 +410,10 @@ oct_attend_hopper_can(const oct_cuda_queue *queue, const attend_args &a, oct_cud
 }
 
 int
-oct_attend_hopper(const oct_cuda_queue *queue, const attend_args &a) {
+oct_attend_hopper(const oct_cuda_queue *queue, const attend_args &a, size_t bytes) {
   bool wide = a.kv.width == 128;
   if (a.kv.type == OCT_CUDA_BF16)
-    return wide ? launch_hopper<bf16, 128>(queue, a) : launch_hopper<bf16, 64>(queue, a);
-  return wide ? launch_hopper<fp8, 128>(queue, a) : launch_hopper<fp8, 64>(queue, a);
+    return wide ? launch_hopper<bf16, 128>(queue, a, bytes)
+                : launch_hopper<bf16, 64>(queue, a, bytes);
+  return wide ? launch_hopper<fp8, 128>(queue, a, bytes) : launch_hopper<fp8, 64>(queue, a, bytes);
 }

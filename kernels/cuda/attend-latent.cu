@@ -2,7 +2,8 @@
  * keys and values, and 64 more of keys, in bf16 or fp8. Any head reads the same rows, so that 16
  * heads of a token are one side of the matrix instructions.
  *
- * A block has a token, 16 heads and a split of the context; two run on a multiprocessor. One warp
+ * A block has a token, 16 heads and a split of the context; two run on a multiprocessor. A token's
+ * sums are the same ones whichever others there are if splits have a fixed length. One warp
  * brings tiles of 32 rows to shared memory, several on their way. Of a tile eight warps first make
  * scores, 16 rows by a quarter of the dimensions each, with their queries in registers. Then each
  * adds up the quarters of two heads, a row a lane, and leaves weights and what earlier sums keep.
@@ -53,6 +54,13 @@ latent_range(const attend_args &a, uint32_t length, uint32_t split, uint32_t *be
                                 : fixed_chunk(a, length);
   *begin = min(length, split * chunk);
   *end = min(length, (split + 1) * chunk);
+}
+
+/* Top and sum of a head's split. */
+OCT_DEVICE float *
+split_ends(const attend_args &a, uint32_t row, uint32_t head, uint32_t split) {
+  size_t part = ((size_t)row * a.n_heads + head) * a.n_splits + split;
+  return a.partial + (size_t)a.n_seqs * a.n_heads * a.n_splits * LORA + 2 * part;
 }
 
 /* A lane has a row of each tile. */
@@ -246,8 +254,7 @@ template <typename C> struct latent_consumer {
       if (a.n_splits == 1) {
         put_ends(a, row, own, top[h], s);
       } else {
-        size_t part = ((size_t)row * a.n_heads + own) * a.n_splits + split;
-        float *ends = a.partial + (size_t)a.n_seqs * a.n_heads * a.n_splits * LORA + 2 * part;
+        float *ends = split_ends(a, row, own, split);
         ends[0] = top[h];
         ends[1] = s;
       }
@@ -275,6 +282,14 @@ template <typename C> struct latent_consumer {
       }
   }
 };
+
+/* A split behind the context's end: one of several. */
+OCT_DEVICE void
+leave_nothing(const attend_args &a, uint32_t row, uint32_t first_head, uint32_t split) {
+  uint32_t head = first_head + threadIdx.x;
+  if (threadIdx.x < HEADS && head < a.n_heads)
+    split_ends(a, row, head, split)[0] = -INFINITY;
+}
 
 template <typename C>
 OCT_DEVICE void
@@ -310,7 +325,8 @@ __launch_bounds__(THREADS, 2) attend_latent(attend_args a) {
   __shared__ __align__(8) uint64_t barriers[2 * at::STAGES];
   admit_successor();
   await_predecessors();
-  uint32_t token = blockIdx.x, first_head = blockIdx.y * HEADS, split = blockIdx.z;
+  uint32_t row = blockIdx.x, first_head = blockIdx.y * HEADS, split = blockIdx.z;
+  uint32_t token = a.first_seq + row;
   uint32_t seq = a.batch.token_seq[token];
   if (sees_nothing(a, token)) {
     for (uint32_t head = first_head; split == 0 && head < min(first_head + HEADS, a.n_heads);
@@ -318,13 +334,14 @@ __launch_bounds__(THREADS, 2) attend_latent(attend_args a) {
       put_nothing(a, token, head);
     return;
   }
-  uint32_t row = (a.visible != NULL ? token : seq) - a.first_seq;
-  if (row >= a.n_seqs) /* another launch's */
-    return;
   uint32_t full = shared_address(barriers), free = full + 8 * at::STAGES;
   uint32_t begin, end;
   latent_range(a, a.visible != NULL ? a.visible[token] : a.batch.token_position[token] + 1, split,
                &begin, &end);
+  if (begin >= end) {
+    leave_nothing(a, row, first_head, split);
+    return;
+  }
   if (threadIdx.x == 0) {
     for (uint32_t s = 0; s < at::STAGES; s++) {
       barrier_init(full + 8 * s, 1);
@@ -353,6 +370,35 @@ __launch_bounds__(THREADS, 2) attend_latent(attend_args a) {
   c.store(a, token, row, first_head, split, factors);
 }
 
+/* ---------------------------------------------------------------- joining splits */
+
+/* A block per token and head; splits behind a context's end have nothing. */
+static __global__ void
+join_splits(attend_args a) {
+  admit_successor();
+  await_predecessors();
+  uint32_t head = blockIdx.x, token = a.first_seq + blockIdx.y, width = a.value_width;
+  if (sees_nothing(a, token))
+    return;
+  size_t part = ((size_t)blockIdx.y * a.n_heads + head) * a.n_splits;
+  const float *ends = a.partial + (size_t)a.n_seqs * a.n_heads * a.n_splits * width + 2 * part;
+  float all = -INFINITY, total = 0;
+  for (uint32_t s = 0; s < a.n_splits; s++)
+    all = fmaxf(all, ends[2 * s]);
+  for (uint32_t s = 0; s < a.n_splits; s++)
+    total += ends[2 * s] > -INFINITY ? ends[2 * s + 1] * exp2f(ends[2 * s] - all) : 0;
+  float factor = end_factor(a, head, all, total);
+  if (threadIdx.x == 0)
+    put_ends(a, token, head, all, total);
+  for (uint32_t c = threadIdx.x; c < width; c += blockDim.x) {
+    float x = 0;
+    for (uint32_t s = 0; s < a.n_splits; s++)
+      if (ends[2 * s] > -INFINITY)
+        x += a.partial[(part + s) * width + c] * exp2f(ends[2 * s] - all);
+    put_elements<1>(a, token, head, c, {x * factor});
+  }
+}
+
 /* ---------------------------------------------------------------- launch */
 
 bool
@@ -365,11 +411,11 @@ oct_attend_latent_can(const oct_cuda_queue *queue, const attend_args &a, oct_cud
 template <typename C>
 static int
 launch_latent(const oct_cuda_queue *queue, const attend_args &a) {
-  dim3 grid(a.batch.n_tokens, ceil_div(a.n_heads, HEADS), a.n_splits);
+  dim3 grid(a.n_seqs, ceil_div(a.n_heads, HEADS), a.n_splits);
   int error =
       launch_large(queue, attend_latent<C>, grid, dim3(THREADS), latent_layout<C>::BYTES, a);
   if (error == OCT_CUDA_OK && a.n_splits > 1)
-    error = oct_attend_join(queue, a);
+    error = launch(queue, join_splits, dim3(a.n_heads, a.n_seqs), dim3(128), 0, a);
   return error;
 }
 

@@ -22,6 +22,7 @@ make_args(const oct_cuda_attention *c) {
   a.value_width = c->kv.width;
   a.n_splits = 1;
   a.early = c->settled;
+  a.max_queries = c->max_queries;
   return a;
 }
 
@@ -79,6 +80,10 @@ make_plan(const oct_cuda_queue *queue, const oct_cuda_attention *c) {
   bool prefill = plan.is_hopper ||
                  (oct_attend_prefill_can(a, c->type) && c->path != OCT_CUDA_ATTENTION_PLAIN &&
                   c->path != OCT_CUDA_ATTENTION_DECODE);
+  /* In a fixed order a token's sum is the same one alone and within a run: one kernel has both. */
+  bool is_fixed = (queue->flags & OCT_CUDA_FIXED_ORDER) != 0;
+  if (is_fixed && c->path == OCT_CUDA_ATTENTION_AUTO && prefill)
+    decode = false;
   if (!decode)
     n_decode = 0; /* the prefill kernel takes them too */
   if (n_decode < c->batch->n_seqs && !prefill) {
@@ -102,6 +107,9 @@ make_plan(const oct_cuda_queue *queue, const oct_cuda_attention *c) {
   plan.decode.n_seqs = n_decode;
   plan.prefill.first_seq = n_decode;
   plan.prefill.n_seqs = c->batch->n_seqs - n_decode;
+  /* Few sequences have long contexts read by all blocks, in parts of one length everywhere. */
+  if (is_fixed && plan.is_hopper)
+    plan.prefill.n_splits = ceil_div(c->max_context, OCT_ATTEND_PART);
   if (n_decode > 0)
     oct_attend_share_out(queue, c->max_context, &plan.decode);
   return plan;
@@ -182,19 +190,29 @@ oct_attend_decode_with(const oct_cuda_queue *queue, const attend_args &args, voi
 size_t
 oct_cuda_attention_workspace(const oct_cuda_queue *queue, const oct_cuda_attention *call) {
   oct_cuda_attention all = *call;
+  size_t parts = oct_attend_hopper_bytes(make_plan(queue, call).prefill);
   all.max_queries = 1; /* as many single tokens as there are sequences */
-  return oct_attend_decode_bytes(make_plan(queue, &all).decode);
+  return parts > 0 ? OCT_ATTEND_COUNTS + parts
+                   : oct_attend_decode_bytes(make_plan(queue, &all).decode);
+}
+
+/* Either has parts. */
+static size_t
+used_of(const attend_plan &plan, size_t workspace_bytes) {
+  return oct_attend_hopper_bytes(plan.prefill) > 0
+             ? oct_attend_hopper_used(plan.prefill, workspace_bytes)
+             : oct_attend_decode_used(plan.decode, workspace_bytes);
 }
 
 size_t
 oct_cuda_attention_used(const oct_cuda_queue *queue, const oct_cuda_attention *call) {
-  return oct_attend_decode_used(make_plan(queue, call).decode, call->workspace_bytes);
+  return used_of(make_plan(queue, call), call->workspace_bytes);
 }
 
 size_t
 oct_cuda_attention_gather(const oct_cuda_queue *queue, const oct_cuda_attention *call) {
   attend_plan plan = make_plan(queue, call);
-  size_t bytes = plan.is_hopper && !plan.is_plain
+  size_t bytes = plan.is_hopper && !plan.is_plain && plan.prefill.n_splits <= 1
                      ? oct_attend_gather_bytes(plan.prefill, call->max_context)
                      : 0;
   return bytes > 0 ? bytes + OCT_ATTEND_COUNTS + 256 : 0;
@@ -211,6 +229,13 @@ clear_padding(attend_args a) {
     out[c] = from_float<bf16>(0);
 }
 
+/* Runs on Hopper whose contexts are cut; the workspace does. */
+static int
+attend_parts(const oct_cuda_queue *queue, const oct_cuda_attention *call, attend_args a) {
+  a.partial = (float *)((char *)call->workspace + OCT_ATTEND_COUNTS);
+  return oct_attend_hopper(queue, a, call->workspace_bytes - OCT_ATTEND_COUNTS);
+}
+
 /* Sequences of several tokens. */
 static int
 attend_prompts(const oct_cuda_queue *queue, const oct_cuda_attention *call, attend_plan *plan) {
@@ -218,13 +243,15 @@ attend_prompts(const oct_cuda_queue *queue, const oct_cuda_attention *call, atte
       launch(queue, clear_padding, dim3(call->batch->n_tokens), dim3(128), 0, plan->prefill);
   if (error != OCT_CUDA_OK || !plan->is_hopper)
     return error != OCT_CUDA_OK ? error : oct_attend_prefill(queue, plan->prefill);
+  if (plan->prefill.n_splits > 1)
+    return attend_parts(queue, call, plan->prefill);
   size_t used = (oct_attend_decode_bytes(plan->decode) + 255) / 256 * 256;
   used = used > OCT_ATTEND_COUNTS ? used : OCT_ATTEND_COUNTS;
   size_t bytes = oct_attend_gather_bytes(plan->prefill, call->max_context);
   if (bytes > 0 && used + bytes <= call->workspace_bytes)
     error =
         oct_attend_gather(queue, &plan->prefill, call->max_context, (char *)call->workspace + used);
-  return error != OCT_CUDA_OK ? error : oct_attend_hopper(queue, plan->prefill);
+  return error != OCT_CUDA_OK ? error : oct_attend_hopper(queue, plan->prefill, 0);
 }
 
 bool
@@ -255,7 +282,7 @@ oct_cuda_attend(const oct_cuda_queue *queue, const oct_cuda_attention *call) {
     return OCT_CUDA_UNSUPPORTED;
   if (plan.is_plain)
     return oct_attend_plain(queue, call->type, plan.prefill);
-  if (oct_attend_decode_used(plan.decode, call->workspace_bytes) == SIZE_MAX)
+  if (used_of(plan, call->workspace_bytes) == SIZE_MAX)
     return OCT_CUDA_UNSUPPORTED;
   int error = OCT_CUDA_OK;
   if (plan.prefill.n_seqs > 0)

@@ -16,6 +16,8 @@
  * there are no more than so many splits: by its own length alone. */
 #define OCT_ATTEND_CHUNK  256
 #define OCT_ATTEND_CHUNKS 32
+/* Runs on Hopper: every so many keys. */
+#define OCT_ATTEND_PART 2048
 /* Latents: keys of a split with a fixed order, doubled likewise; splits at most. */
 #define OCT_ATTEND_FIXED_KEYS 1024
 #define OCT_ATTEND_SPLITS_MAX 128
@@ -51,9 +53,13 @@ struct attend_args {
   const void *k, *v, *q_norm, *k_norm;
   size_t k_stride, v_stride;
   float eps;
+  /* Of PART keys: so many tokens have room for their parts at a time; tokens of a sequence. */
+  uint32_t room_tokens, max_queries;
   uint32_t n_shares; /* blocks that share all contexts out evenly; 0: splits */
   uint32_t *arrived; /* parts of a sequence and run of heads that have come, zero between calls */
-  /* Latents: [seq, head, split, value_width] then [seq, head, split, 2] of top and sum. Decodes: a
+  /* Latents: [token, head, split, value_width] then [token, head, split, 2] of top and sum, of
+   * tokens [first_seq, first_seq + n_seqs). Of PART keys: [token modulo room_tokens, head, part] of
+   * elements, top and sum. Decodes: a
    * part after another, [heads of a block, width] and top and sum of each. */
   float *partial;
 };
@@ -367,8 +373,6 @@ size_t oct_attend_decode_used(const attend_args &args, size_t workspace_bytes);
 /* With the workspace: UNSUPPORTED when it does not do. */
 int oct_attend_decode_with(const oct_cuda_queue *queue, const attend_args &args, void *workspace,
                            size_t workspace_bytes);
-/* Joins the splits that a.partial has of each sequence and head. */
-int oct_attend_join(const oct_cuda_queue *queue, const attend_args &args);
 /* Expanded latents of 128 + 64 and 128. */
 bool oct_mla_hopper_can(const oct_cuda_queue *queue, const oct_cuda_mla_expanded *call);
 int oct_mla_hopper(const oct_cuda_queue *queue, const oct_cuda_mla_expanded *call);
@@ -391,7 +395,12 @@ int oct_latent_part(const oct_cuda_queue *queue, const attend_args &args,
 /* Hopper's: head sizes 64 and 128. */
 bool oct_attend_hopper_can(const oct_cuda_queue *queue, const attend_args &args,
                            oct_cuda_type type);
-int oct_attend_hopper(const oct_cuda_queue *queue, const attend_args &args);
+/* With n_splits > 1: parts, in args.partial of so many bytes; UNSUPPORTED: they do not do. */
+int oct_attend_hopper(const oct_cuda_queue *queue, const attend_args &args, size_t bytes);
+/* What parts would like to have, which grows with tokens, their runs and contexts; what a launch
+ * uses of a whole workspace, SIZE_MAX: it does not do. */
+size_t oct_attend_hopper_bytes(const attend_args &args);
+size_t oct_attend_hopper_used(const attend_args &args, size_t workspace_bytes);
 /* Bytes that oct_attend_gather() needs, 0 = it does not pay: keys and values go to larger pages
  * there, which *args then has instead. */
 size_t oct_attend_gather_bytes(const attend_args &args, uint32_t max_context);

@@ -179,7 +179,32 @@ write_outputs(const oct_cuda_kda &a, const unit &u, decode_room &room, float4 o)
     store_floats((T *)a.out + u.token * a.out_stride + c, x);
 }
 
+/* One token. The state comes by the barrier `loaded`, or is here (0), and goes to `home`, or stays
+ * (NULL). */
 template <typename T, typename C>
+OCT_DEVICE void
+take_token(const oct_cuda_kda &a, const unit &u, decode_room &room, uint32_t loaded, float *home) {
+  float beta = to_float(((const T *)a.beta)[u.token * a.beta_stride + u.head]);
+  prepare_token<T, C>(a, u, room);
+  __syncthreads();
+  float k_factor = 1 / sqrtf(squares_of(room, 1) + KDA_NORM_EPS);
+  float q_factor = rsqrtf((float)KDA_WIDTH) / sqrtf(squares_of(room, 0) + KDA_NORM_EPS);
+  if (loaded != 0)
+    barrier_wait(loaded, 0);
+  reading r;
+  read_state(room, u.fresh, r);
+  uint32_t column = threadIdx.x / 32 * LANES + threadIdx.x % LANES;
+  float4 v = reinterpret_cast<const float4 *>(room.v)[column];
+  float f = k_factor, g = f * sigmoidf(beta);
+  float4 w = {g * (v.x - f * r.k.x), g * (v.y - f * r.k.y), g * (v.z - f * r.k.z),
+              g * (v.w - f * r.k.w)};
+  write_state(room, r, w, home != NULL ? home : room.state[0]);
+  float4 o = add_product(r.q, r.product, w);
+  write_outputs<T>(a, u, room, {o.x * q_factor, o.y * q_factor, o.z * q_factor, o.w * q_factor});
+}
+
+/* RUNS: of any number of tokens, one after another, each by the arithmetic of a single one. */
+template <typename T, typename C, bool RUNS>
 static __global__ void
 __launch_bounds__(THREADS, 3) kda_decode(oct_cuda_kda a, oct_cuda_batch b) {
   extern __shared__ uint4 shared[];
@@ -201,38 +226,43 @@ __launch_bounds__(THREADS, 3) kda_decode(oct_cuda_kda a, oct_cuda_batch b) {
     barrier_expect(loaded, sizeof room.state);
     copy_bulk(shared_address(room.state), home, sizeof room.state, loaded);
   }
-  float beta = to_float(((const T *)a.beta)[u.token * a.beta_stride + u.head]);
-  prepare_token<T, C>(a, u, room);
-  __syncthreads();
-  float k_factor = 1 / sqrtf(squares_of(room, 1) + KDA_NORM_EPS);
-  float q_factor = rsqrtf((float)KDA_WIDTH) / sqrtf(squares_of(room, 0) + KDA_NORM_EPS);
-  if (!u.fresh)
-    barrier_wait(loaded, 0);
-  reading r;
-  read_state(room, u.fresh, r);
-  uint32_t column = threadIdx.x / 32 * LANES + threadIdx.x % LANES;
-  float4 v = reinterpret_cast<const float4 *>(room.v)[column];
-  float f = k_factor, g = f * sigmoidf(beta);
-  float4 w = {g * (v.x - f * r.k.x), g * (v.y - f * r.k.y), g * (v.z - f * r.k.z),
-              g * (v.w - f * r.k.w)};
-  write_state(room, r, w, home);
-  float4 o = add_product(r.q, r.product, w);
-  write_outputs<T>(a, u, room, {o.x * q_factor, o.y * q_factor, o.z * q_factor, o.w * q_factor});
+  bool comes = !u.fresh;
+#pragma unroll 1
+  for (;; u.token++, u.fresh = false) {
+    take_token<T, C>(a, u, room, comes ? loaded : 0, !RUNS || u.token + 1 == end ? home : NULL);
+    if (!RUNS || u.token + 1 == end)
+      break;
+    comes = false;
+    __syncthreads(); /* the rows are free again */
+  }
+}
+
+template <typename T, typename C>
+static int
+launch_some(const oct_cuda_queue *queue, const oct_cuda_kda *call, bool runs) {
+  dim3 grid(call->kda.n_heads, runs ? call->batch->n_seqs : call->n_decode), block(THREADS);
+  size_t shared = sizeof(decode_room);
+  if (runs)
+    return launch_large(queue, kda_decode<T, C, true>, grid, block, shared, *call, *call->batch);
+  return launch_large(queue, kda_decode<T, C, false>, grid, block, shared, *call, *call->batch);
 }
 
 template <typename T>
 static int
-launch_decode(const oct_cuda_queue *queue, const oct_cuda_kda *call) {
-  dim3 grid(call->kda.n_heads, call->n_decode), block(THREADS);
-  size_t shared = sizeof(decode_room);
+launch_decode(const oct_cuda_queue *queue, const oct_cuda_kda *call, bool runs) {
   if (call->conv_type == OCT_CUDA_F32)
-    return launch_large(queue, kda_decode<T, float>, grid, block, shared, *call, *call->batch);
+    return launch_some<T, float>(queue, call, runs);
   if (call->conv_type == OCT_CUDA_BF16)
-    return launch_large(queue, kda_decode<T, bf16>, grid, block, shared, *call, *call->batch);
+    return launch_some<T, bf16>(queue, call, runs);
   return OCT_CUDA_UNSUPPORTED;
 }
 
 int
 oct_kda_decode(const oct_cuda_queue *queue, const oct_cuda_kda *call) {
-  return OCT_BY_TYPE(call->type, T, launch_decode<T>(queue, call));
+  return OCT_BY_TYPE(call->type, T, launch_decode<T>(queue, call, false));
+}
+
+int
+oct_kda_decode_runs(const oct_cuda_queue *queue, const oct_cuda_kda *call) {
+  return OCT_BY_TYPE(call->type, T, launch_decode<T>(queue, call, true));
 }

@@ -147,6 +147,12 @@ can_be_fast(const oct_cuda_queue *queue, const oct_cuda_kda *call) {
          (call->state_stride | call->gate_stride | call->out_stride) % 4 == 0;
 }
 
+/* A token's bits are the same alone and within a run: none goes in chunks. */
+static bool
+is_fixed(const oct_cuda_queue *queue) {
+  return (queue->flags & OCT_CUDA_FIXED_ORDER) != 0;
+}
+
 /* Of all heads of a chunk. */
 static size_t
 chunk_bytes(const oct_cuda_kda *call) {
@@ -171,7 +177,7 @@ chunk_numbers(const oct_cuda_kda *call) {
 
 size_t
 oct_cuda_kda_workspace(const oct_cuda_queue *queue, const oct_cuda_kda *call) {
-  if (!can_be_fast(queue, call) || call->n_decode >= call->batch->n_seqs)
+  if (!can_be_fast(queue, call) || is_fixed(queue) || call->n_decode >= call->batch->n_seqs)
     return 0;
   uint32_t n = chunks_of_pass(call, OCT_CUDA_KDA_WORKSPACE, chunk_numbers(call));
   return (n > 0 ? n : 1) * chunk_bytes(call);
@@ -206,6 +212,8 @@ oct_cuda_kda_run(const oct_cuda_queue *queue, const oct_cuda_kda *call) {
   int error = OCT_CUDA_OK;
   if (call->kda.width > 1024)
     return OCT_CUDA_UNSUPPORTED;
+  if (fast && is_fixed(queue))
+    return oct_kda_decode_runs(queue, call);
   if (fast)
     n_decode = call->n_decode < n_seqs ? call->n_decode : n_seqs;
   if (n_decode > 0)

@@ -30,5 +30,7 @@ kda_slot(const oct_cuda_kda &a, const oct_cuda_batch &b, uint32_t seq) {
 
 /* Sequences [0, n_decode) of the call, their outputs normed when there is a norm. */
 int oct_kda_decode(const oct_cuda_queue *queue, const oct_cuda_kda *call);
+/* All sequences, of any number of tokens each, likewise. */
+int oct_kda_decode_runs(const oct_cuda_queue *queue, const oct_cuda_kda *call);
 
 #endif

@@ -23,7 +23,8 @@ extern "C" {
  * CHUNKED kernels where the workspace suffices: 16 tokens at a time on tensor cores. They are off
  * from the recurrence by relative 3.6e-3 (outputs, their own rounding in it) and 2.5e-3 (states) in
  * BF16, and by 7e-6 in F32, whose operands are pairs of bfloat16. All else is RECURRENT: any width
- * and number of taps, one token after another in float32. */
+ * and number of taps, one token after another in float32. With a fixed order DECODE takes all
+ * sequences of width 128, one token after another. */
 typedef struct oct_cuda_kda {
   oct_cuda_type type, conv_type;
   const oct_cuda_batch *batch;

@@ -14,6 +14,11 @@
 #define SHARE_UNITS 2
 #define SHARE_LARGE 24
 
+static bool
+is_in_fixed_order(const oct_cuda_queue *queue) {
+  return (queue->flags & OCT_CUDA_FIXED_ORDER) != 0;
+}
+
 static attend_args
 make_args(const oct_cuda_mla *c) {
   attend_args a = {};
@@ -82,7 +87,7 @@ share_out(const oct_cuda_queue *queue, const latent_args &base, uint32_t first, 
   h->a.n_seqs = n;
   h->rows = rows;
   h->runs = ceil_div(rows, l.n);
-  if ((queue->flags & OCT_CUDA_FIXED_ORDER) != 0) {
+  if (is_in_fixed_order(queue)) {
     h->deal = LATENT_CHUNKS;
     oct_attend_fix_splits(context, &h->a);
     l.blocks = h->runs * h->a.n_splits; /* of a group */
@@ -145,10 +150,10 @@ launch_groups(const oct_cuda_queue *queue, const latent_launch &l, void *workspa
 /* Splits for the least time, of those that so many bytes have room for. Blocks run in waves, two a
  * multiprocessor, and each costs as much as BLOCK_KEYS more keys beside its own, as does joining
  * the splits. Of nearly equal times the one with more splits, since contexts differ. Returns how
- * many sequences go at a time: in a fixed order splits are what they are. */
+ * many tokens go at a time: in a fixed order splits are what they are. */
 static uint32_t
 choose_splits(const oct_cuda_queue *queue, uint32_t context, size_t bytes, attend_args *a) {
-  if ((queue->flags & OCT_CUDA_FIXED_ORDER) != 0) {
+  if (is_in_fixed_order(queue)) {
     oct_attend_fix_splits(context, a);
     return a->n_splits > 1 ? parts_within(a->n_seqs, a->n_heads * a->n_splits, bytes) : a->n_seqs;
   }
@@ -174,7 +179,7 @@ struct latent_plan {
   uint32_t path;
   latent_launch decode, prompts; /* HOPPER */
   attend_args args;              /* DECODE, PLAIN */
-  uint32_t step;                 /* DECODE: sequences of a launch; 0: no room for one */
+  uint32_t step;                 /* DECODE: tokens of a launch; 0: no room for one */
 };
 
 /* Short contexts, one token each, for which the other kernel, two blocks of which run at a time, is
@@ -182,9 +187,8 @@ struct latent_plan {
  * heads that is little, unless there are many; with more multiplying counts, unless there are few
  * sequences. */
 static bool
-suits_other(const oct_cuda_queue *queue, const oct_cuda_mla *c) {
-  bool is_short = (queue->flags & OCT_CUDA_FIXED_ORDER) == 0 && c->max_queries <= 1 &&
-                  c->max_context <= SHORT_CONTEXT;
+suits_other(const oct_cuda_mla *c) {
+  bool is_short = c->max_queries <= 1 && c->max_context <= SHORT_CONTEXT;
   uint32_t n = c->batch->n_seqs;
   return is_short && (c->n_heads > 16 ? n < SHORT_FEW : n >= SHORT_SEQS);
 }
@@ -199,15 +203,16 @@ static latent_plan
 make_plan(const oct_cuda_queue *queue, const oct_cuda_mla *c) {
   latent_plan p = {OCT_CUDA_ATTENTION_PLAIN, {}, {}, make_args(c), c->batch->n_seqs};
   size_t room = room_for_parts(c->workspace_bytes);
-  bool any = c->path == OCT_CUDA_ATTENTION_AUTO;
-  if (((any && !suits_other(queue, c)) || c->path == OCT_CUDA_ATTENTION_HOPPER) &&
-      can_hopper(queue, p.args, c->type)) {
+  bool any = c->path == OCT_CUDA_ATTENTION_AUTO, is_fixed = is_in_fixed_order(queue);
+  /* In a fixed order the kernel that has a block for each token: its sum is the same one alone and
+   * within a run. */
+  bool hopper = any && !is_fixed && !suits_other(c);
+  if ((hopper || c->path == OCT_CUDA_ATTENTION_HOPPER) && can_hopper(queue, p.args, c->type)) {
     p.path = OCT_CUDA_ATTENTION_HOPPER;
     latent_args base = {p.args, LATENT_SHARES, 0, 0, 0};
     uint32_t n = c->batch->n_seqs, queries = c->max_queries > 1 ? c->max_queries : 1;
-    bool fixed = (queue->flags & OCT_CUDA_FIXED_ORDER) != 0;
     uint32_t n_decode = queries == 1 ? n : c->n_decode < n ? c->n_decode : n;
-    if (queries <= VERIFY_MAX && (!fixed || queries == 1))
+    if (queries <= VERIFY_MAX && (!is_fixed || queries == 1))
       n_decode = n;
     else
       queries = 1;
@@ -220,7 +225,8 @@ make_plan(const oct_cuda_queue *queue, const oct_cuda_mla *c) {
   if ((any || c->path == OCT_CUDA_ATTENTION_DECODE) &&
       oct_attend_latent_can(queue, p.args, c->type)) {
     p.path = OCT_CUDA_ATTENTION_DECODE;
-    if (c->max_queries <= 1)
+    p.step = p.args.n_seqs = c->batch->n_tokens;
+    if (c->max_queries <= 1 || is_fixed)
       p.step = choose_splits(queue, c->max_context, room, &p.args);
   }
   return p;
@@ -291,7 +297,7 @@ liked_bytes(const oct_cuda_queue *queue, const attend_args &a, uint32_t rows, ui
 /* With one sequence's parts in a fixed order everything runs; with more it is faster. */
 static size_t
 workspace_of(const oct_cuda_queue *queue, const attend_args &a, uint32_t rows, uint32_t context) {
-  bool fixed = (queue->flags & OCT_CUDA_FIXED_ORDER) != 0;
+  bool fixed = is_in_fixed_order(queue);
   size_t one = fixed ? fixed_bytes(a, context) : 0;
   size_t liked = fixed ? a.n_seqs * one : liked_bytes(queue, a, rows, context);
   size_t most = fixed ? OCT_CUDA_FIXED_BYTES : OCT_CUDA_PARTS_BYTES;
@@ -306,6 +312,8 @@ oct_cuda_mla_workspace(const oct_cuda_queue *queue, const oct_cuda_mla *call) {
   uint32_t queries = call->max_queries < VERIFY_MAX ? call->max_queries : VERIFY_MAX;
   if (call->path == OCT_CUDA_ATTENTION_PLAIN || !oct_attend_latent_can(queue, a, call->type))
     return 0;
+  if (is_in_fixed_order(queue))
+    a.n_seqs = call->batch->n_tokens;
   return workspace_of(queue, a, (queries > 1 ? queries : 1) * a.n_heads, call->max_context);
 }
 

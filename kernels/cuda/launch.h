@@ -15,7 +15,7 @@
  * - Arithmetic is kernels.h's: sums in float32 (softmax denominators too), rounded to the output's
  *   type once. An activation is `type`: F32 or BF16, the same for all activations of a call.
  * - With OCT_CUDA_FIXED_ORDER in queue->flags, each row of a result has the same bits whatever else
- *   is in the batch: fixed tiles, splits and order of sums.
+ *   is in the batch, and whether its token comes alone or in a run: fixed tiles, splits, order.
  * - With OCT_CUDA_OVERLAP, a kernel may begin while its predecessor ends (programmatic dependent
  *   launch): every kernel here waits for its predecessors before it reads what they write, or
  *   writes at all.
@@ -403,7 +403,7 @@ typedef enum oct_cuda_attention_path {
  * and max_context the most positions seen (both bounds: a graph's, say). Sequences of one token
  * take the DECODE kernel, the others PREFILL or HOPPER, in two launches when both occur: n_decode
  * says that sequences [0, n_decode) have at most one token (put them first), the rest may have any
- * number. */
+ * number. With a fixed order all of them take PREFILL or HOPPER. */
 typedef struct oct_cuda_attention {
   oct_cuda_type type;
   oct_cuda_attention_path path;
@@ -443,7 +443,8 @@ uint32_t oct_cuda_attention_paths(const oct_cuda_queue *queue, const oct_cuda_at
 
 /* Latent attention in the absorbed form: q[n_tokens, n_heads, lora + rope] to latent outputs
  * out[n_tokens, n_heads, lora], dense rows. Absorption is a batched oct_cuda_multiply() before,
- * with the values' product after. */
+ * with the values' product after. With a fixed order DECODE takes runs of tokens too, each token
+ * for itself. */
 typedef struct oct_cuda_mla {
   oct_cuda_type type;
   oct_cuda_attention_path path;

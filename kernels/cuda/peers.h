@@ -42,6 +42,11 @@ typedef enum oct_cuda_reduce_way {
 oct_cuda_reduce_way oct_cuda_all_reduce_way(const oct_cuda_peers *peers, uint32_t n,
                                             size_t row_bytes);
 
+/* With a fixed order, of *n rows or as many of them as go at a time: PACKETS or ONE_SHOT, which
+ * round a sum once and have the same bits; NONE: neither has room for a row. */
+oct_cuda_reduce_way oct_cuda_all_reduce_fixed(const oct_cuda_peers *peers, uint32_t *n,
+                                              size_t row_bytes);
+
 /* Sum over ranks of x[n, width] of `type`, in the order of ranks, the same bits on every rank. Then
  * as oct_cuda_rms_norm(): residual += sum and out = norm, when residual is not NULL. Without
  * residual out may be x, and is the sum's norm when there is a weight, else the sum. Rows are

@@ -270,6 +270,15 @@ oct_cuda_all_reduce_way(const oct_cuda_peers *peers, uint32_t n, size_t row_byte
   return OCT_CUDA_REDUCE_NONE;
 }
 
+oct_cuda_reduce_way
+oct_cuda_all_reduce_fixed(const oct_cuda_peers *peers, uint32_t *n, size_t row_bytes) {
+  if (oct_cuda_all_reduce_way(peers, *n, row_bytes) == OCT_CUDA_REDUCE_PACKETS)
+    return OCT_CUDA_REDUCE_PACKETS;
+  while (*n > 0 && !fits(peers, OCT_CUDA_REDUCE_ONE_SHOT, *n, row_bytes))
+    *n = *n / 2;
+  return *n > 0 ? OCT_CUDA_REDUCE_ONE_SHOT : OCT_CUDA_REDUCE_NONE;
+}
+
 template <typename T, typename R, int RUNS>
 static int
 launch_reduce(const oct_cuda_queue *queue, const reduce_args &a, oct_cuda_reduce_way way) {

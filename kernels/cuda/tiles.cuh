@@ -26,6 +26,7 @@ struct hopper_args {
    * NULL: the context is whole. */
   float *state;
   bool begins, ends; /* there were none; there are none to come: out is written */
+  uint32_t first_tile, n_tiles, first_kv, n_kv; /* of a launch of parts: tiles of rows, KV heads */
 };
 
 /* Where things are in shared memory: keys of KD dimensions, values of VD, queries of PLACES works.
@@ -94,7 +95,20 @@ struct work {
   uint32_t low, high; /* positions of the first and the last row */
   uint32_t first_tile,
       tiles; /* tiles [first_tile, first_tile + tiles) of the context; 0: the end */
+  /* Where contexts are cut: which part this is, or WHOLE; keys of its last tile that are seen. */
+  uint32_t part, last_keys;
 };
+
+#define WHOLE OCT_CUDA_NONE
+
+/* A part of what a row comes to: elements, top and sum, in runs of 16 bytes. */
+OCT_DEVICE float *
+part_of(const hopper_args &h, uint32_t token, uint32_t head, uint32_t part) {
+  const attend_args &a = h.a;
+  uint32_t heads = h.n_kv * a.group, own = head - h.first_kv * a.group;
+  size_t at = ((size_t)(token % a.room_tokens) * heads + own) * a.n_splits + part;
+  return a.partial + at * (a.value_width + 4);
+}
 
 /* ---------------------------------------------------------------- multiplying */
 
@@ -233,7 +247,18 @@ template <typename L> struct consumer {
     }
   }
 
-  __device__ void store(const hopper_args &h, const work &w) {
+  /* A part of a row's context, to be joined with the others. */
+  __device__ void leave(const hopper_args &h, const work &w, uint32_t token, uint32_t head, int r,
+                        float sum_all) {
+    float *to = part_of(h, token, head, w.part);
+#pragma unroll
+    for (int j = 0; j < D / 8; j++)
+      store_floats<float, 2>(to + 8 * j + 2 * t, {out[4 * j + 2 * r], out[4 * j + 2 * r + 1]});
+    if (t == 0)
+      store_floats<float, 2>(to + D, {top[r], sum_all});
+  }
+
+  template <bool PARTS> __device__ void store(const hopper_args &h, const work &w) {
     const attend_args &a = h.a;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -250,6 +275,10 @@ template <typename L> struct consumer {
           if (!h.ends)
             continue;
         }
+      if (PARTS && w.part != WHOLE) {
+        leave(h, w, token, head, r, s);
+        continue;
+      }
       float factor = finish_softmax(top[r], s, a.sinks, head) * value_scale(a, w.kv_head);
       bf16 *to = (bf16 *)a.out + token * a.out_stride + (size_t)head * D;
 #pragma unroll
@@ -288,7 +317,7 @@ soften_tile(consumer<L> &c, const attend_args &a, const work &w, uint32_t first_
 }
 
 /* One work, whose tiles are number `turn` of the block and on; queries are there. */
-template <typename L>
+template <typename L, bool PARTS>
 OCT_DEVICE void
 consume_work(const hopper_args &h, const work &w, uint32_t room, uint32_t place,
              const barriers &bars, uint32_t turn) {
@@ -310,9 +339,10 @@ consume_work(const hopper_args &h, const work &w, uint32_t room, uint32_t place,
     arrive_by_warp(bars.queries_free(place));
   soften_tile(c, a, w, first_key, scale, keep);
   c.pack_weights();
-  if ((w.high + 1) % KEYS != 0) {
+  uint32_t last_keys = PARTS ? w.last_keys : (w.high + 1) % KEYS;
+  if (last_keys != 0) {
     barrier_wait(bars.values_full(s), turn / STAGES % 2);
-    clear_values<L>(values + s * L::VALUE_TILE, (w.high + 1) % KEYS);
+    clear_values<L>(values + s * L::VALUE_TILE, last_keys);
   }
 #pragma unroll
   for (int i = 0; i < L::VALUE_WIDTH / 2; i++)
@@ -349,10 +379,10 @@ consume_work(const hopper_args &h, const work &w, uint32_t room, uint32_t place,
   wgmma_wait<0>();
   keep_behind(c.out);
   arrive_by_warp(bars.values_free(s));
-  c.store(h, w);
+  c.template store<PARTS>(h, w);
 }
 
-template <typename L>
+template <typename L, bool PARTS = false>
 OCT_DEVICE void
 consume(const hopper_args &h, unsigned char *shared, const barriers &bars) {
   uint32_t room = shared_address(shared), turn = 0;
@@ -362,7 +392,7 @@ consume(const hopper_args &h, unsigned char *shared, const barriers &bars) {
     const work w = *(const work *)(shared + L::WORKS_AT + 64 * s);
     if (w.tiles == 0)
       break;
-    consume_work<L>(h, w, room, s, bars, turn);
+    consume_work<L, PARTS>(h, w, room, s, bars, turn);
     turn += w.tiles;
   }
 }

@@ -299,7 +299,7 @@ test_decode(void) {
     if (device_quick() && i % 4 != 3)
       continue;
     check_attention(&fast[i], OCT_CUDA_FIXED_ORDER, OCT_CUDA_ATTENTION_AUTO, decodes,
-                    G_N_ELEMENTS(decodes), 0, DECODE);
+                    G_N_ELEMENTS(decodes), 0, prefill_of(&fast[i]));
   }
 }
 
@@ -318,7 +318,7 @@ test_unsplit(void) {
 /* Contexts of very different lengths, and one that is longer than clusters go through. */
 static void
 test_shares(void) {
-  static const device_seq one[] = {{1, 8999}};
+  static const device_seq one[] = {{1, 8999}}, behind[] = {{1, 300}, {20, 4300}, {9, 2040}};
   static const guint cases[] = {3, 4, 6, 8, 14};
   if (device_queue(0) == NULL)
     return;
@@ -330,7 +330,9 @@ test_shares(void) {
                     G_N_ELEMENTS(seqs), 0, DECODE);
     check_attention(&fast[cases[i]], 0, OCT_CUDA_ATTENTION_AUTO, one, 1, 0, DECODE);
     check_attention(&fast[cases[i]], OCT_CUDA_FIXED_ORDER, OCT_CUDA_ATTENTION_AUTO, one, 1, 0,
-                    DECODE);
+                    prefill_of(&fast[cases[i]]));
+    check_attention(&fast[cases[i]], OCT_CUDA_FIXED_ORDER, OCT_CUDA_ATTENTION_AUTO, behind,
+                    G_N_ELEMENTS(behind), 1, prefill_of(&fast[cases[i]]));
   }
 }
 
@@ -395,6 +397,91 @@ test_gather(void) {
   gathers = FALSE;
 }
 
+/* ---------------------------------------------------------------- a fixed order */
+
+/* What a batch over one pool gives to tokens [first, first + n) of its second sequence; owned. */
+static float *
+tokens_of(const oct_cuda_queue *queue, const oct_cuda_attention *common, const device_seq *seqs,
+          guint32 n_seqs, guint32 n) {
+  gsize element = oct_cuda_type_bytes(common->type);
+  g_autoptr(device_batch) b = device_batch_new(queue, seqs, n_seqs, 2, 2);
+  gsize row = common->q_stride, size = b->batch.n_tokens * row;
+  guint32 pages = common->tables.stride, first = n_seqs > 1 ? seqs[0].n_tokens : 0;
+  g_autofree guint32 *table = g_new(guint32, (gsize)b->n_slots * pages);
+  for (gsize i = 0; i < (gsize)b->n_slots * pages; i++)
+    table[i] = (guint32)(i % pages * 7 % pages);
+  oct_cuda_attention call = *common;
+  call.batch = &b->batch;
+  call.n_decode = n_seqs > 1 ? 1 : 0;
+  call.max_queries = n;
+  call.tables.pages = device_copy(table, (gsize)b->n_slots * pages * sizeof *table);
+  call.q = (const guint8 *)common->q - first * row * element;
+  call.out = device_room_of(common->type, size);
+  call.workspace_bytes = oct_cuda_attention_workspace(queue, &call);
+  call.workspace = device_zeros(call.workspace_bytes);
+  device_check(oct_cuda_attend(queue, &call));
+  return device_get(common->type, (guint8 *)call.out + first * row * element, n * row);
+}
+
+/* Tokens [first, first + RUN) of a sequence, and each of some of them as one of its own: alone, and
+ * behind another. queries: of two tokens more, which come first. */
+static void
+compare_run(const oct_cuda_queue *queue, const oct_cuda_attention *common, const guint8 *queries,
+            guint32 first) {
+  static const guint32 some[] = {0, 1, 17, 18, 27, 28, 44};
+  enum { RUN = 45 };
+  gsize row = common->q_stride, bytes = row * oct_cuda_type_bytes(common->type);
+  const device_seq run[] = {{2, 30}, {RUN, first}};
+  oct_cuda_attention call = *common;
+  call.q = queries + 2 * bytes;
+  call.max_context = first + RUN + 3000;
+  g_autofree float *wanted = tokens_of(queue, &call, run, 2, RUN);
+  for (guint k = 0; k < G_N_ELEMENTS(some); k++) {
+    const device_seq single[] = {{1, 333}, {1, first + some[k]}};
+    call.q = queries + (2 + some[k]) * bytes;
+    call.max_context = MAX(334, first + some[k] + 1);
+    g_autofree float *alone = tokens_of(queue, &call, single + 1, 1, 1);
+    g_autofree float *behind = tokens_of(queue, &call, single, 2, 1);
+    g_assert_cmpmem(alone, row * sizeof(float), wanted + some[k] * row, row * sizeof(float));
+    g_assert_cmpmem(behind, row * sizeof(float), wanted + some[k] * row, row * sizeof(float));
+  }
+}
+
+/* Runs over the end of a tile, of the first part of long contexts, and of a later one. */
+static void
+test_fixed(void) {
+  static const guint32 firsts[] = {485, 2030, 6128};
+  enum { POOL = 620 };
+  for (guint i = 0; i < (device_quick() ? 1 : G_N_ELEMENTS(fast)); i++) {
+    const attention_case *c = &fast[i];
+    const oct_cuda_queue *queue = device_queue(OCT_CUDA_FIXED_ORDER);
+    if (queue == NULL)
+      return;
+    gsize row = (gsize)c->heads * c->width, page = 2 * (gsize)c->kv_heads * PAGE * c->width;
+    g_autofree float *q = data_normal(47 * row, 2), *host = data_normal(POOL * page, 1);
+    g_autofree float *sinks = data_normal(c->heads, 2);
+    const guint8 *queries = device_put(c->type, q, 47 * row);
+    oct_cuda_attention call = {.type = c->type,
+                               .kv = {.type = c->cache,
+                                      .base = device_put(c->cache, host, POOL * page),
+                                      .page_bytes = page * oct_cuda_type_bytes(c->cache),
+                                      .page_tokens = PAGE,
+                                      .n_heads = c->kv_heads,
+                                      .width = c->width,
+                                      .has_values = true},
+                               .tables = {.stride = POOL},
+                               .n_heads = c->heads,
+                               .window = c->window,
+                               .scale = (float)(1 / sqrt(c->width)),
+                               .soft_cap = c->cap,
+                               .sinks = c->sinks ? device_put(OCT_CUDA_F32, sinks, c->heads) : NULL,
+                               .q_stride = row,
+                               .out_stride = row};
+    for (guint k = 0; k < (device_quick() ? 2 : G_N_ELEMENTS(firsts)); k++)
+      compare_run(queue, &call, queries, firsts[k]);
+  }
+}
+
 /* ---------------------------------------------------------------- with the store */
 
 #define LONGEST 1000 /* positions of the cases with a store */
@@ -410,6 +497,15 @@ angles_of(guint32 n, guint32 width) {
       angles[(gsize)p * width + width / 2 + i] = (float)sin(angle);
     }
   return angles;
+}
+
+/* In a fixed order attention never stores: not all of its batches are of single tokens. */
+static void
+expect_store(const oct_cuda_queue *queue, const oct_cuda_attention *call) {
+  oct_cuda_queue fixed = *queue;
+  fixed.flags |= OCT_CUDA_FIXED_ORDER;
+  g_assert_true(oct_cuda_attention_can_store(queue, call));
+  g_assert_false(oct_cuda_attention_can_store(&fixed, call));
 }
 
 /* What a batch of single tokens gives when attention stores their keys and values itself, against
@@ -468,7 +564,7 @@ check_store(const attention_case *c, guint32 flags, gboolean norms, const device
                                .q_stride = row,
                                .out_stride = out_row,
                                .store = &store};
-    g_assert_true(oct_cuda_attention_can_store(queue, &call));
+    expect_store(queue, &call);
     if (fused == 0) {
       call.store = NULL;
       device_check(oct_cuda_rope_and_store(queue, &store));
@@ -497,7 +593,6 @@ test_store(void) {
     const attention_case *c = &fast[cases[i]];
     check_store(c, OCT_CUDA_OVERLAP, FALSE, decodes, G_N_ELEMENTS(decodes));
     check_store(c, 0, TRUE, decodes, G_N_ELEMENTS(decodes));
-    check_store(c, OCT_CUDA_FIXED_ORDER, TRUE, decodes, G_N_ELEMENTS(decodes));
     check_store(c, 0, TRUE, one, 1);
   }
 }
@@ -512,6 +607,7 @@ main(int argc, char **argv) {
   g_test_add_func("/cuda/attention/rounding-does-not-grow-with-the-context", test_long);
   g_test_add_func("/cuda/attention/decode-stores-what-it-reads", test_store);
   g_test_add_func("/cuda/attention/mixed-batches", test_mixed);
+  g_test_add_func("/cuda/attention/a-fixed-order-has-the-same-bits-alone-and-in-a-run", test_fixed);
   g_test_add_func("/cuda/attention/long-prompts-in-chunks", test_long_prompt);
   g_test_add_func("/cuda/attention/long-contexts-are-gathered", test_gather);
   return g_test_run();

@@ -338,6 +338,87 @@ test_long(void) {
   }
 }
 
+/* ---------------------------------------------------------------- a fixed order */
+
+/* Whether [n] of what the device has are the bits of `wanted`. */
+static void
+expect_bits(oct_cuda_type type, const void *device, const float *wanted, gsize n) {
+  g_autofree float *got = device_get(type, device, n);
+  g_assert_cmpmem(got, n * sizeof *got, wanted, n * sizeof *wanted);
+}
+
+/* A run of tokens at once, then the same one by one into the same state. */
+static void
+run_and_singles(const kda_case *c, guint32 position) {
+  const oct_cuda_queue *queue = device_queue(OCT_CUDA_FIXED_ORDER);
+  guint32 n = device_quick() ? 5 : 37;
+  rig r;
+  rig_open(&r, c, queue, 1);
+  rows x = rig_inputs(&r, n + 1);
+  oct_cuda_kda *call = &r.call, all = *call;
+  gsize states = r.n_states * r.recurrent, inputs = r.n_states * r.inputs;
+  gsize row = r.channels * oct_cuda_type_bytes(c->type),
+        beta = HEADS * oct_cuda_type_bytes(c->type);
+  g_autofree float *state = device_get(OCT_CUDA_F32, all.states, states), *out = NULL;
+  g_autofree float *conv = device_get(c->type, all.conv, inputs), *after = NULL, *moved = NULL;
+  for (guint32 i = 0; i <= n; i++) {
+    const device_seq run = {i == 0 ? n : 1, position + (i == 0 ? 0 : i - 1)};
+    g_autoptr(device_batch) b = device_batch_new(&r.queue, &run, 1, 0, 0);
+    g_autofree guint32 *state_of = g_new0(guint32, b->n_slots);
+    gsize at = i == 0 ? 0 : i - 1;
+    state_of[b->slots[0]] = r.order[0];
+    call->batch = &b->batch;
+    call->n_decode = i == 0 ? 0 : 1;
+    call->state_of = device_copy(state_of, b->n_slots * sizeof *state_of);
+    call->state_of_stride = 1;
+    call->q = (const guint8 *)all.q + at * row;
+    call->k = (const guint8 *)all.k + at * row;
+    call->v = (const guint8 *)all.v + at * row;
+    call->z = (const guint8 *)all.z + at * row;
+    call->gate = (const guint8 *)all.gate + at * row;
+    call->beta = (const guint8 *)all.beta + at * beta;
+    call->out = (guint8 *)all.out + at * row;
+    g_assert_cmpuint(oct_cuda_kda_workspace(&r.queue, call), ==, 0);
+    device_check(oct_cuda_kda_run(&r.queue, call));
+    if (i > 0)
+      continue;
+    out = device_get(c->type, all.out, n * r.channels);
+    after = device_get(OCT_CUDA_F32, all.states, states);
+    moved = device_get(c->type, all.conv, inputs);
+    call->states = device_put(OCT_CUDA_F32, state, states);
+    call->conv = device_put(c->type, conv, inputs);
+  }
+  expect_bits(c->type, all.out, out, n * r.channels);
+  expect_bits(OCT_CUDA_F32, call->states, after, states);
+  expect_bits(c->type, call->conv, moved, inputs);
+  float *parts[] = {x.q, x.k, x.v, x.z, x.beta, x.gate};
+  for (guint i = 0; i < G_N_ELEMENTS(parts); i++)
+    g_free(parts[i]);
+  rig_close(&r);
+}
+
+/* No prompt goes in chunks. */
+static void
+test_fixed(void) {
+  static const device_seq seqs[] = {{1, 5}, {1, 0}, {0, 0}, {5, 0}, {18, 3}};
+  const kda_case cases[] = {
+      {OCT_CUDA_F32, 128, -5, 0, TRUE, FALSE, TRUE, FALSE, 1e-5, 1e-5, 0, 1},
+      {OCT_CUDA_BF16, 128, 0, 0, TRUE, FALSE, TRUE, FALSE, 3e-3, 1e-5, 0, 1},
+      {OCT_CUDA_BF16, 20, -5, 0, FALSE, FALSE, TRUE, FALSE, 8e-3, 1e-5, 0, 1}};
+  for (guint i = 0; i < G_N_ELEMENTS(cases); i++) {
+    const oct_cuda_queue *queue = device_queue(OCT_CUDA_FIXED_ORDER);
+    if (queue == NULL)
+      return;
+    rig r;
+    rig_open(&r, &cases[i], queue, G_N_ELEMENTS(seqs));
+    rig_step(&r, seqs, G_N_ELEMENTS(seqs), 3);
+    rig_check(&r);
+    rig_close(&r);
+    run_and_singles(&cases[i], 0);
+    run_and_singles(&cases[i], 9);
+  }
+}
+
 int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
@@ -346,5 +427,6 @@ main(int argc, char **argv) {
   g_test_add_func("/cuda/kda/mixes-decodes-and-prompts", test_mixed);
   g_test_add_func("/cuda/kda/takes-prompts-of-any-length-in-chunks", test_lengths);
   g_test_add_func("/cuda/kda/keeps-to-the-recurrence-over-long-prompts", test_long);
+  g_test_add_func("/cuda/kda/a-fixed-order-has-the-same-bits-alone-and-in-a-run", test_fixed);
   return g_test_run();
 }

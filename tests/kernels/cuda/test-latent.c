@@ -285,7 +285,7 @@ test_decode(void) {
     l.flags = OCT_CUDA_FIXED_ORDER;
     l.sharpness = 12;
     l.page = 8u << i / 2 % 5;
-    check_wide(heads[i / 2], cache, &l, fastest(), "decode, sharp, in fixed order");
+    check_wide(heads[i / 2], cache, &l, DECODE, "decode, sharp, in fixed order");
   }
 }
 
@@ -308,7 +308,8 @@ test_verify(void) {
                             OCT_CUDA_ATTENTION_AUTO,
                             i % 4 == 0 ? 12 : 1,
                             0};
-    check_wide(some[i / 2], i % 2 == 0 ? OCT_CUDA_BF16 : OCT_CUDA_FP8, &l, fastest(), "drafts");
+    check_wide(some[i / 2], i % 2 == 0 ? OCT_CUDA_BF16 : OCT_CUDA_FP8, &l,
+               l.flags == OCT_CUDA_FIXED_ORDER ? DECODE : fastest(), "drafts");
   }
 }
 
@@ -329,7 +330,8 @@ test_prompts(void) {
                       i % 4 == 0 ? 12 : 1,
                       0};
     oct_cuda_type cache = i % 2 == 0 ? OCT_CUDA_BF16 : OCT_CUDA_FP8;
-    check_wide(some[i / 2], cache, &l, fastest(), "mixed");
+    check_wide(some[i / 2], cache, &l, l.flags == OCT_CUDA_FIXED_ORDER ? DECODE : fastest(),
+               "mixed");
     l.path = OCT_CUDA_ATTENTION_DECODE;
     check_wide(some[i / 2], cache, &l, DECODE, "mixed, by mma.sync");
   }
@@ -419,14 +421,17 @@ typedef struct fixed_case {
 
 #define FIXED_POOL 400 /* pages; contexts have them again and again */
 #define FIXED_PAGE 16
+#define RUN        30 /* tokens of a run of the context */
 
-/* Of a context, whose queries and pages are always the same, alone (`beside` NULL) or beside
- * others: what attention gives, owned. */
+/* Of a context, whose queries and pages are always the same, as the last of `run` tokens, alone
+ * (`beside` NULL) or beside others: what attention gives, owned. q: of the context's last RUN
+ * tokens, and two more. */
 static float *
 attend_fixed(const oct_cuda_queue *queue, const latent_case *c, const fixed_case *f,
-             const fixed_case *beside, const void *q, void *pool) {
-  const device_seq seqs[] = {{1, f->own}, {1, 20}, {1, beside != NULL ? beside->other : 0}};
-  guint32 n = beside != NULL ? 3 : 1, longest = MAX(seqs[0].position, n > 1 ? seqs[2].position : 0);
+             const fixed_case *beside, guint32 run, const guint8 *q, void *pool) {
+  const device_seq seqs[] = {
+      {run, f->own + 1 - run}, {1, 20}, {1, beside != NULL ? beside->other : 0}};
+  guint32 n = beside != NULL ? 3 : 1, longest = MAX(f->own, n > 1 ? seqs[2].position : 0);
   guint32 stride = longest / FIXED_PAGE + 2;
   g_autoptr(device_batch) b = device_batch_new(queue, seqs, n, 0, 0);
   g_autofree guint32 *table = g_new(guint32, (gsize)b->n_slots * stride);
@@ -435,7 +440,7 @@ attend_fixed(const oct_cuda_queue *queue, const latent_case *c, const fixed_case
   oct_cuda_mla call = {
       .type = OCT_CUDA_BF16,
       .batch = &b->batch,
-      .max_queries = 1,
+      .max_queries = run,
       .max_context = MAX(longest + 1, beside != NULL ? beside->bound : 0),
       .kv = {.type = c->cache,
              .base = pool,
@@ -448,17 +453,18 @@ attend_fixed(const oct_cuda_queue *queue, const latent_case *c, const fixed_case
       .lora = 512,
       .rope = 64,
       .scale = 1.0f / 24,
-      .q = q,
-      .out = device_room_of(OCT_CUDA_BF16, n * (gsize)c->heads * 512)};
+      .q = q + (gsize)(RUN - run) * c->heads * 576 * 2,
+      .out = device_room_of(OCT_CUDA_BF16, b->batch.n_tokens * (gsize)c->heads * 512)};
   call.workspace_bytes = oct_cuda_mla_workspace(queue, &call);
   if (beside != NULL)
     call.workspace_bytes = least_workspace(queue, call);
   attend(queue, &call);
-  return device_get(OCT_CUDA_BF16, call.out, (gsize)c->heads * 512);
+  return device_get(OCT_CUDA_BF16, (guint8 *)call.out + (run - 1) * (gsize)c->heads * 512 * 2,
+                    (gsize)c->heads * 512);
 }
 
-/* A row has the same bits whoever is beside it, and however long contexts might be; and it is what
- * another order gives but for rounding. */
+/* A row has the same bits whoever is beside it, however long contexts might be, and as the last of
+ * a run; and it is what another order gives but for rounding. */
 static void
 test_fixed(void) {
   static const fixed_case cases[] = {
@@ -475,14 +481,17 @@ test_fixed(void) {
         OCT_CUDA_BF16, i % 2 == 0 ? OCT_CUDA_BF16 : OCT_CUDA_FP8, some[i / 2], 512, 128, 64, 128};
     gsize row = (gsize)c.heads * 576, out = (gsize)c.heads * 512,
           pool = FIXED_POOL * FIXED_PAGE * 576;
-    g_autofree float *q = data_normal(3 * row, 4), *host = data_normal(pool, 1);
-    void *d_q = device_put(OCT_CUDA_BF16, q, 3 * row), *d_pool = device_put(c.cache, host, pool);
+    g_autofree float *q = data_normal((RUN + 2) * row, 4), *host = data_normal(pool, 1);
+    void *d_q = device_put(OCT_CUDA_BF16, q, (RUN + 2) * row);
+    void *d_pool = device_put(c.cache, host, pool);
     const fixed_case *of = device_quick() ? quick : cases;
     for (guint k = 0; k < (device_quick() ? G_N_ELEMENTS(quick) : G_N_ELEMENTS(cases)); k++) {
-      g_autofree float *alone = attend_fixed(fixed, &c, &of[k], NULL, d_q, d_pool);
-      g_autofree float *among = attend_fixed(fixed, &c, &of[k], &of[k], d_q, d_pool);
-      g_autofree float *any = attend_fixed(&any_order, &c, &of[k], NULL, d_q, d_pool);
+      g_autofree float *alone = attend_fixed(fixed, &c, &of[k], NULL, 1, d_q, d_pool);
+      g_autofree float *among = attend_fixed(fixed, &c, &of[k], &of[k], 1, d_q, d_pool);
+      g_autofree float *last = attend_fixed(fixed, &c, &of[k], &of[k], RUN, d_q, d_pool);
+      g_autofree float *any = attend_fixed(&any_order, &c, &of[k], NULL, 1, d_q, d_pool);
       g_assert_cmpmem(alone, out * sizeof(float), among, out * sizeof(float));
+      g_assert_cmpmem(alone, out * sizeof(float), last, out * sizeof(float));
       device_expect("fixed order against any", alone, any, out, latent_limit(&c));
     }
   }

@@ -155,6 +155,67 @@ test_reduce(void) {
   }
 }
 
+/* What a fixed order takes: some rows at a time, whose bits are the same however many there are. */
+static void
+test_fixed(void) {
+  enum { N = 9, WIDTH = 3584 };
+  const gsize size = N * WIDTH;
+  if (device_queue(0) == NULL)
+    return;
+  if (device_quick()) {
+    g_test_skip("ranks do not run at a time");
+    return;
+  }
+  for (guint32 n = 2; n <= 4; n += 2) {
+    const oct_cuda_queue *queue = device_queue(0);
+    rank ranks[4] = {0};
+    guint32 zero = 0, *failed = device_copy(&zero, sizeof zero), rows = 4000;
+    g_autofree float *weight = data_normal(WIDTH, 1), *residual = data_normal(size, 1);
+    float *first[2] = {NULL, NULL};
+    void *d_weight = device_put(OCT_CUDA_BF16, weight, WIDTH), *x[4];
+    open_ranks(queue, ranks, n, failed);
+    for (guint32 r = 0; r < n; r++) {
+      g_autofree float *own = data_normal(size, 1);
+      x[r] = device_put(OCT_CUDA_BF16, own, size);
+    }
+    for (guint way = OCT_CUDA_REDUCE_PACKETS; way <= OCT_CUDA_REDUCE_ONE_SHOT; way++) {
+      for (guint32 r = 0; r < n; r++)
+        ranks[r].call = (oct_cuda_all_reduce){.type = OCT_CUDA_BF16,
+                                              .residual_type = OCT_CUDA_F32,
+                                              .n = way == OCT_CUDA_REDUCE_PACKETS ? 2 : N,
+                                              .width = WIDTH,
+                                              .x = x[r],
+                                              .residual = device_put(OCT_CUDA_F32, residual, size),
+                                              .weight = d_weight,
+                                              .eps = 1e-5f,
+                                              .out = device_room_of(OCT_CUDA_BF16, size),
+                                              .way = way};
+      g_assert_cmpint(cudaDeviceSynchronize(), ==, cudaSuccess);
+      for (guint32 r = 0; r < n; r++)
+        device_check(oct_cuda_all_reduce_norm(&ranks[r].queue, &ranks[r].peers, &ranks[r].call));
+      g_assert_cmpint(cudaDeviceSynchronize(), ==, cudaSuccess);
+      for (guint32 r = 0; r < n; r++) {
+        float *got[] = {device_get(OCT_CUDA_BF16, ranks[r].call.out, 2 * WIDTH),
+                        device_get(OCT_CUDA_F32, ranks[r].call.residual, 2 * WIDTH)};
+        for (guint i = 0; i < 2; i++) {
+          if (first[i] == NULL)
+            first[i] = g_memdup2(got[i], 2 * WIDTH * sizeof(float));
+          g_assert_cmpmem(got[i], 2 * WIDTH * sizeof(float), first[i], 2 * WIDTH * sizeof(float));
+          g_free(got[i]);
+        }
+      }
+    }
+    g_free(first[0]);
+    g_free(first[1]);
+    g_assert_cmpint(oct_cuda_all_reduce_fixed(&ranks[0].peers, &rows, 2 * WIDTH), ==,
+                    OCT_CUDA_REDUCE_ONE_SHOT);
+    g_assert_cmpuint(rows, >, 0);
+    g_assert_cmpuint(rows, <, 4000);
+    for (guint32 r = 0; r < n; r++)
+      cudaStreamDestroy(ranks[r].queue.stream);
+  }
+}
+
 /* Columns of two arrays of every rank, in calls that take turns with sums. */
 static void
 run_gather(rank *ranks, guint32 n_ranks, guint32 n, guint32 narrow, guint32 wide) {
@@ -320,6 +381,7 @@ main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/cuda/reduce/every-rank-has-the-same-sum", test_reduce);
   g_test_add_func("/cuda/reduce/every-rank-has-all-columns", test_gather);
+  g_test_add_func("/cuda/reduce/a-fixed-order-has-the-same-bits-of-any-rows", test_fixed);
   g_test_add_func("/cuda/reduce/what-was-left-long-ago-is-not-taken", test_late_calls);
   g_test_add_func("/cuda/reduce/a-missing-rank-is-noticed", test_timeout);
   return g_test_run();
