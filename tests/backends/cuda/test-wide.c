@@ -7,167 +7,23 @@
 #include <math.h>
 #include <string.h>
 
+#ifdef HAVE_CUDA
+#include <cuda_runtime_api.h>
+#endif
+
 #include "backends/cuda/cuda.h"
 #include "backends/registry.h"
 #include "engine/base/rng.h"
 #include "kernels/cuda/launches.h"
+#include "tests/backends/cuda/wide-models.h"
 #include "tests/backends/cuda/wide.h"
 
-#define VOCAB     129 /* a token's own logprob and 128 others are all of them */
+#define VOCAB     WIDE_VOCAB
 #define SEQUENCES 3
 #define PROMPT    150
 #define DECODES   6
 #define TOKENS    (PROMPT + DECODES)
 #define PAGES     10 /* of a sequence */
-
-/* ---------------------------------------------------------------- models */
-
-static oct_layer_spec plain[4] = {{0, 0}, {0, 0}, {0, 0}, {0, 0}};
-static oct_layer_spec mixed[4] = {{0, 0}, {1, 1}, {0, 1}, {1, 1}};
-
-static oct_model_spec
-base(char *name) {
-  static char architecture[] = "wide";
-  return (oct_model_spec){.name = name,
-                          .architecture = architecture,
-                          .vocab = VOCAB,
-                          .hidden = 2048,
-                          .n_layers = 4,
-                          .max_position = 4096,
-                          .rms_norm_eps = 1e-5,
-                          .rope_theta = 10000,
-                          .n_attention = 1,
-                          .n_ffn = 1,
-                          .layers = plain,
-                          .types = {.attention = OCT_DTYPE_BF16,
-                                    .dense_ffn = OCT_DTYPE_BF16,
-                                    .expert = OCT_DTYPE_BF16,
-                                    .shared_expert = OCT_DTYPE_BF16,
-                                    .router = OCT_DTYPE_BF16,
-                                    .latent = OCT_DTYPE_BF16,
-                                    .embedding = OCT_DTYPE_BF16,
-                                    .head = OCT_DTYPE_BF16,
-                                    .base = OCT_DTYPE_BF16}};
-}
-
-static oct_model_spec
-dense(void) {
-  static char name[] = "wide-dense";
-  oct_model_spec s = base(name);
-  s.attention[0] = (oct_attention_spec){
-      .kind = OCT_ATTENTION_GQA, .n_heads = 16, .n_kv_heads = 8, .head_dim = 128, .qk_norm = TRUE};
-  s.ffn[0] = (oct_ffn_spec){.kind = OCT_FFN_DENSE, .intermediate = 4096};
-  return s;
-}
-
-static oct_ffn_spec
-experts(guint32 shared) {
-  return (oct_ffn_spec){.kind = OCT_FFN_MOE,
-                        .n_experts = 16,
-                        .top_k = 4,
-                        .moe_intermediate = 256,
-                        .shared_intermediate = shared,
-                        .routed_scaling = 1};
-}
-
-static oct_model_spec
-latent(void) {
-  static char name[] = "wide-latent";
-  oct_model_spec s = base(name);
-  s.n_ffn = 1;
-  s.attention[0] = (oct_attention_spec){.kind = OCT_ATTENTION_MLA,
-                                        .n_heads = 16,
-                                        .q_lora = 768,
-                                        .kv_lora = 512,
-                                        .qk_nope = 128,
-                                        .qk_rope = 64,
-                                        .v_head = 128};
-  s.ffn[0] = experts(256);
-  s.numerics.router_sigmoid = s.numerics.router_renormalise = TRUE;
-  return s;
-}
-
-static oct_model_spec
-windowed(void) {
-  static char name[] = "wide-window";
-  oct_model_spec s = base(name);
-  s.layers = mixed;
-  s.n_attention = s.n_ffn = 2;
-  s.attention[0] = (oct_attention_spec){
-      .kind = OCT_ATTENTION_GQA, .n_heads = 16, .n_kv_heads = 4, .head_dim = 64, .sinks = TRUE};
-  s.attention[1] = s.attention[0];
-  s.attention[1].kind = OCT_ATTENTION_WINDOW;
-  s.attention[1].window = 64;
-  s.ffn[0] = (oct_ffn_spec){.kind = OCT_FFN_DENSE, .intermediate = 4096};
-  s.ffn[1] = experts(0);
-  s.numerics.router_renormalise = TRUE;
-  return s;
-}
-
-/* Kimi K3 but for its sizes: 13 layers in blocks of 4, heads as published, 16 experts. */
-static oct_model_spec
-k3(void) {
-  static char name[] = "wide-k3";
-  oct_model_spec s = wide_k3(VOCAB, 512, 1024, 256);
-  s.name = name;
-  return s;
-}
-
-/* Delta attention and a dense feed-forward, then latent attention and experts on a latent, in
- * blocks of one: for bfloat16, since 13 made-up layers make any rounding 500 times larger. */
-static oct_model_spec
-k3_short(void) {
-  static char name[] = "wide-k3-short";
-  static oct_layer_spec short_layers[] = {{0, 0}, {1, 1}};
-  oct_model_spec s = k3();
-  s.name = name;
-  s.layers = short_layers;
-  s.n_layers = G_N_ELEMENTS(short_layers);
-  s.attn_res_block = 1;
-  return s;
-}
-/* Off by so much on the cpu backend when what goes into its halves of layers and comes out of them
- * is rounded to bfloat16, and nothing else is. */
-#define K3_SHORT_BF16 2.85e-2
-
-/* ---------------------------------------------------------------- quantised ones */
-
-static oct_model_spec
-quantised(oct_model_spec s, const char *name, oct_dtype attention, oct_dtype ffn) {
-  s.name = (char *)(gsize)name;
-  s.types.attention = attention;
-  s.types.dense_ffn = s.types.expert = s.types.shared_expert = ffn;
-  return s;
-}
-
-static oct_model_spec
-dense_fp8(void) {
-  return quantised(dense(), "wide-dense-fp8", OCT_DTYPE_FP8, OCT_DTYPE_FP8);
-}
-static oct_model_spec
-dense_blocks(void) {
-  return quantised(dense(), "wide-dense-fp8-block", OCT_DTYPE_FP8_BLOCK, OCT_DTYPE_FP8_BLOCK);
-}
-static oct_model_spec
-dense_int4(void) {
-  return quantised(dense(), "wide-dense-int4", OCT_DTYPE_INT4_G128, OCT_DTYPE_INT4_G64);
-}
-static oct_model_spec
-dense_int4_small(void) {
-  return quantised(dense(), "wide-dense-int4-32", OCT_DTYPE_INT4_G32, OCT_DTYPE_MXFP4);
-}
-static oct_model_spec
-latent_blocks(void) {
-  return quantised(latent(), "wide-latent-fp8-block", OCT_DTYPE_FP8_BLOCK, OCT_DTYPE_FP8_BLOCK);
-}
-static oct_model_spec
-windowed_mxfp4(void) {
-  return quantised(windowed(), "wide-window-mxfp4", OCT_DTYPE_BF16, OCT_DTYPE_MXFP4);
-}
-static oct_model_spec
-windowed_int4(void) {
-  return quantised(windowed(), "wide-window-int4", OCT_DTYPE_INT4_G64, OCT_DTYPE_INT4_G128);
-}
 
 /* How often the backend has told that it widens weights. */
 static gint n_widened;
@@ -396,7 +252,7 @@ static const kind eight_kinds[] = {
 
 typedef struct test {
   const kind *kind;
-  oct_model_spec (*spec)(void);
+  wide_model spec;
 } test;
 
 /* Relative L2 over the rows of steps in which both chose the same experts, and how many steps are
@@ -420,6 +276,157 @@ difference_of(const run *a, const run *b, guint32 *n_flipped) {
   return sqrt(difference / size);
 }
 
+/* ---------------------------------------------------------------- kernels */
+
+#ifdef HAVE_CUDA
+/* What decides which kernels a run takes. */
+typedef struct traits {
+  gboolean f32, fixed, expanded, shared; /* shared: ranks share GPUs */
+  gboolean latent, gqa, state, experts, codes, fp8_inputs;
+} traits;
+
+static gboolean
+says(const kind *k, const char *option) {
+  return strstr(k->world, option) != NULL;
+}
+
+static traits
+traits_of(const kind *k, const oct_model_spec *s, guint n_gpus) {
+  traits t = {.f32 = says(k, "dtype=float32"),
+              .fixed = says(k, "fixed_order=1"),
+              .expanded = says(k, "expand=16"),
+              .shared = k->tensor * k->pipeline > n_gpus,
+              .state = oct_model_has_state(s),
+              .experts = oct_model_has_experts(s),
+              .codes = s->types.attention != OCT_DTYPE_BF16 ||
+                       s->types.dense_ffn != OCT_DTYPE_BF16 || s->types.expert != OCT_DTYPE_BF16};
+  t.fp8_inputs = says(k, "fp8_inputs=1") && s->types.attention == OCT_DTYPE_FP8;
+  for (guint32 i = 0; i < s->n_attention; i++) {
+    t.latent |= s->attention[i].kind == OCT_ATTENTION_MLA;
+    t.gqa |= s->attention[i].kind == OCT_ATTENTION_GQA;
+  }
+  return t;
+}
+
+/* Kernels whose names contain both. */
+static void
+expect_kernel(const oct_cuda_launches *launches, const char *part, const char *type,
+              gboolean wanted) {
+  guint64 n = 0;
+  for (guint32 i = 0; i < launches->n; i++)
+    if (strstr(launches->of[i].name, part) != NULL && strstr(launches->of[i].name, type) != NULL)
+      n += launches->of[i].n;
+  if ((n > 0) != wanted)
+    g_test_message("%s of %s: %" G_GUINT64_FORMAT " launches", part, type, n);
+  g_assert_cmpint(n > 0, ==, wanted);
+}
+
+static void
+expect_attention(const oct_cuda_launches *l, const kind *k, const traits *t) {
+  gboolean fast = !t->f32, parts = k->context > 1;
+  const char *cache = t->f32 ? "" : k->kv == OCT_DTYPE_FP8 ? "fp8_e4m3" : "bfloat16";
+  expect_kernel(l, "attend_plain", "", !fast && !parts);
+  expect_kernel(l, "attend_part", "", !fast && parts);
+  expect_kernel(l, "attend_hopper", cache, fast && t->gqa);
+  expect_kernel(l, "attend_decode", cache, fast && t->gqa && !t->fixed);
+  expect_kernel(l, "attend_latent", cache, fast && t->latent);
+  expect_kernel(l, "attend_expanded_hopper", "", fast && t->latent && t->expanded);
+  expect_kernel(l, "attend_expanded", "", t->latent && t->expanded);
+  expect_kernel(l, "kda_decode", "", t->state);
+  expect_kernel(l, "kda_chunks", "", t->state && !t->fixed);
+}
+
+/* Products of bfloat16 by their size: of few tokens o and down, and gates and ups. Quantised
+ * weights: of prompts as operands in registers, of few tokens by the skinny kernel, as small ones
+ * of bfloat16 are. */
+static void
+expect_products(const oct_cuda_launches *l, const kind *k, const traits *t, gboolean is_dense) {
+  gboolean alone = k->tensor * k->pipeline == 1, fast = !t->f32;
+  expect_kernel(l, "cublasLt", "", !t->fixed);
+  if ((t->f32 && t->experts) || (t->fixed && t->latent))
+    expect_kernel(l, "multiply_plain", "", TRUE);
+  expect_kernel(l, "quantise_rows", "", t->fp8_inputs);
+  expect_kernel(l, "sort_pairs", "", t->experts);
+  if (!fast || !alone || t->fp8_inputs)
+    return;
+  if (is_dense && !t->codes) {
+    expect_kernel(l, "norm of parts", "", !t->fixed);
+    expect_kernel(l, "multiply_narrow", "", TRUE);
+  }
+  expect_kernel(l, "multiply_codes", "", t->codes && !t->fixed);
+  expect_kernel(l, "multiply_skinny", "", !t->fixed);
+  if (t->fixed && (t->codes || t->experts))
+    expect_kernel(l, "multiply_tile", "", TRUE);
+}
+
+static void
+expect_kernels(const kind *k, const oct_model_spec *spec, const oct_cuda_launches *launches) {
+  int n_gpus = 0;
+  g_assert_cmpint(cudaGetDeviceCount(&n_gpus), ==, cudaSuccess);
+  traits t = traits_of(k, spec, (guint)n_gpus);
+  for (guint32 i = 0; i < launches->n; i++)
+    g_test_message("%6" G_GUINT64_FORMAT " x %s", launches->of[i].n, launches->of[i].name);
+  expect_attention(launches, k, &t);
+  expect_products(launches, k, &t, g_str_has_prefix(spec->name, "wide-dense"));
+  if (k->tensor == 1 || t.shared)
+    expect_kernel(launches, "norm_rows", "", TRUE);
+  expect_kernel(launches, "all_reduce", "", k->tensor > 1 && !t.shared);
+  expect_kernel(launches, "mix_rows", "", spec->attn_res_block > 0);
+  expect_kernel(launches, "gate_rows", "", spec->attn_res_block > 0);
+}
+
+/* The kind's world, which counts kernels. */
+static oct_world *
+open_counted(const kind *k, oct_cuda_launches *launches, GError **error) {
+  g_auto(GStrv) parts = g_strsplit(k->world + strlen("cuda:"), ",", -1);
+  oct_cuda_options o;
+  oct_cuda_options_default(&o);
+  o.launches = launches;
+  for (char **part = parts; *part != NULL; part++) {
+    g_auto(GStrv) pair = g_strsplit(*part, "=", 2);
+    guint32 value = (guint32)g_ascii_strtoull(pair[1], NULL, 10);
+    if (g_str_equal(pair[0], "dtype"))
+      o.float32 = g_str_equal(pair[1], "float32");
+    else if (g_str_equal(pair[0], "devices"))
+      o.devices = value;
+    else if (g_str_equal(pair[0], "fixed_order"))
+      o.fixed_order = value != 0;
+    else if (g_str_equal(pair[0], "fp8_inputs"))
+      o.fp8_inputs = value != 0;
+    else if (g_str_equal(pair[0], "expand"))
+      o.expand = value;
+    else if (g_str_equal(pair[0], "expand_keys"))
+      o.expand_keys = value;
+    else
+      g_error("the kind %s has an option %s", k->name, pair[0]);
+  }
+  return oct_cuda_world_new(&o, error);
+}
+#endif
+
+/* FALSE: the test is skipped. */
+static gboolean
+compute_counted(run *r, const kind *k) {
+  g_autoptr(GError) error = NULL;
+#ifdef HAVE_CUDA
+  g_autofree oct_cuda_launches *launches = g_new0(oct_cuda_launches, 1);
+  oct_world *world = open_counted(k, launches, &error);
+#else
+  oct_world *world = oct_backend_world_new(k->world, &error);
+#endif
+  if (world == NULL) {
+    g_assert_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_DEVICE);
+    g_test_skip(error->message);
+    return FALSE;
+  }
+  compute_on(r, world);
+#ifdef HAVE_CUDA
+  if (!r->single)
+    expect_kernels(k, r->spec, launches);
+#endif
+  return TRUE;
+}
+
 /* Both on the same steps. In bfloat16 a token may choose another expert than in float32 where two
  * score alike, and is then off by as much as the experts differ: where steps have one token of each
  * sequence that is seen, and such steps are counted instead of compared, a quarter of them at most
@@ -436,11 +443,8 @@ compare(const test *t, const oct_model_spec *spec, gboolean single) {
   g_auto(run) got = {.spec = spec, .parallel = several, .kv = t->kind->kv, .single = single};
   g_auto(run) wanted = {.spec = spec, .parallel = one, .kv = OCT_DTYPE_BF16, .single = single};
   g_atomic_int_set(&n_widened, 0);
-  if (!compute(&got, t->kind->world, &error)) {
-    g_assert_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_DEVICE);
-    g_test_skip(error->message);
+  if (!compute_counted(&got, t->kind))
     return;
-  }
   /* All but a latent's second projection, which is read both ways. */
   gboolean widens =
       spec->attention[0].kind == OCT_ATTENTION_MLA && spec->types.attention != OCT_DTYPE_BF16;
@@ -448,7 +452,7 @@ compare(const test *t, const oct_model_spec *spec, gboolean single) {
   g_assert_true(compute(&wanted, "cpu", &error));
   double bound = t->kind->limit;
   if (bound > 1e-3 && spec->attn_res_block > 0)
-    bound = MAX(bound, 2 * K3_SHORT_BF16);
+    bound = MAX(bound, 2 * WIDE_K3_SHORT_BF16);
   guint32 flipped, most = bound < 1e-3 ? 0 : bound < 1e-1 ? TOKENS / 4 : TOKENS / 2;
   double limit = oct_model_has_experts(spec) && !single && bound > 1e-3 ? 3 * bound : bound;
   double difference = difference_of(&got, &wanted, &flipped);
@@ -469,7 +473,7 @@ equals_cpu(gconstpointer data) {
 }
 
 static void
-add_test(const kind *k, oct_model_spec (*spec)(void)) {
+add_test(const kind *k, wide_model spec) {
   test *t = g_new(test, 1);
   *t = (test){k, spec};
   g_autofree char *path = g_strdup_printf("/cuda/wide/%s/%s-equals-cpu", k->name, spec().name);
@@ -479,14 +483,14 @@ add_test(const kind *k, oct_model_spec (*spec)(void)) {
 /* Of models that have what the layout divides: experts, latents without heads; stages have at least
  * a layer of the short Kimi K3 each. */
 static void
-add_eight(const kind *k, oct_model_spec (*const *specs)(void), gsize n) {
+add_eight(const kind *k, const wide_model *specs, gsize n) {
   for (gsize i = 0; i < n; i++) {
     oct_model_spec spec = specs[i]();
     if ((!k->experts || oct_model_has_experts(&spec)) &&
         (k->context == 1 || spec.attention[0].kind == OCT_ATTENTION_MLA))
       add_test(k, specs[i]);
   }
-  add_test(k, k->limit < 1e-3 ? k3 : k3_short);
+  add_test(k, k->limit < 1e-3 ? wide_k3_long : wide_k3_short);
 }
 
 /* ---------------------------------------------------------------- graphs and batches */
@@ -570,77 +574,6 @@ batches_change_near_ties_alone(gconstpointer data) {
   }
 }
 
-/* ---------------------------------------------------------------- kernels */
-
-#ifdef HAVE_CUDA
-static void
-expect_kernel(const oct_cuda_launches *launches, const char *part, gboolean wanted) {
-  guint64 n = oct_cuda_launches_of(launches, part);
-  if ((n > 0) != wanted)
-    g_test_message("%s: %" G_GUINT64_FORMAT " launches", part, n);
-  g_assert_cmpint(n > 0, ==, wanted);
-}
-
-/* Which kernels a run in bfloat16 takes, and which it does not. */
-static void
-takes_its_kernels(gconstpointer data) {
-  const test *t = data;
-  oct_model_spec spec = t->spec();
-  gboolean is_latent = FALSE, is_gqa = FALSE, has_state = oct_model_has_state(&spec);
-  gboolean codes = spec.types.attention != OCT_DTYPE_BF16 ||
-                   spec.types.dense_ffn != OCT_DTYPE_BF16 || spec.types.expert != OCT_DTYPE_BF16;
-  gboolean is_dense = t->spec == dense;
-  for (guint32 i = 0; i < spec.n_attention; i++) {
-    is_latent |= spec.attention[i].kind == OCT_ATTENTION_MLA;
-    is_gqa |= spec.attention[i].kind == OCT_ATTENTION_GQA;
-  }
-  /* In any order, in a fixed one, and with contexts expanded for runs of 16 tokens. */
-  for (guint way = 0; way < 3; way++) {
-    gboolean fixed = way == 1, expanded = way == 2;
-    g_autoptr(GError) error = NULL;
-    g_autofree oct_cuda_launches *launches = g_new0(oct_cuda_launches, 1);
-    oct_cuda_options options;
-    oct_cuda_options_default(&options);
-    options.fixed_order = fixed;
-    options.expand = expanded ? 16 : options.expand;
-    options.launches = launches;
-    oct_world *world = oct_cuda_world_new(&options, &error);
-    if (world == NULL) {
-      g_assert_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_DEVICE);
-      g_test_skip(error->message);
-      return;
-    }
-    g_auto(run) r = {.spec = &spec, .parallel = OCT_PARALLEL_DEFAULT, .kv = OCT_DTYPE_BF16};
-    compute_on(&r, world);
-    for (guint32 i = 0; i < launches->n; i++)
-      g_test_message("%6" G_GUINT64_FORMAT " x %s", launches->of[i].n, launches->of[i].name);
-    expect_kernel(launches, "norm_rows", TRUE);
-    expect_kernel(launches, "attend_plain", FALSE);
-    expect_kernel(launches, "attend_latent", is_latent);
-    expect_kernel(launches, "attend_hopper", is_gqa);
-    expect_kernel(launches, "attend_decode", is_gqa);
-    expect_kernel(launches, "kda_decode", has_state);
-    expect_kernel(launches, "kda_chunks", has_state);
-    expect_kernel(launches, "mix_rows", spec.attn_res_block > 0);
-    expect_kernel(launches, "gate_rows", spec.attn_res_block > 0);
-    expect_kernel(launches, "attend_expanded_hopper", is_latent && expanded);
-    expect_kernel(launches, "cublasLt", !fixed);
-    /* By their size, of few tokens: o and down, and gates and ups. */
-    if (is_dense) {
-      expect_kernel(launches, "norm of parts", !fixed);
-      expect_kernel(launches, "multiply_narrow", TRUE);
-    }
-    expect_kernel(launches, "sort_pairs", oct_model_has_experts(&spec));
-    /* Quantised weights: of prompts as operands in registers, of few tokens by the skinny kernel,
-     * as small ones of bfloat16 are. */
-    expect_kernel(launches, "multiply_codes", codes && !fixed);
-    expect_kernel(launches, "multiply_skinny", !fixed);
-    if (fixed && (codes || oct_model_has_experts(&spec)))
-      expect_kernel(launches, "multiply_tile", TRUE);
-  }
-}
-#endif
-
 static void
 add_named(const test *t, const char *name, GTestDataFunc run_test) {
   g_autofree char *path = g_strdup_printf("/cuda/wide/%s/%s", t->spec().name, name);
@@ -649,35 +582,26 @@ add_named(const test *t, const char *name, GTestDataFunc run_test) {
 
 int
 main(int argc, char **argv) {
-  static oct_model_spec (*const plain_specs[])(void) = {dense, latent, windowed};
-  static oct_model_spec (*const graph_specs[])(void) = {dense, latent, windowed, k3};
-  static oct_model_spec (*const quantised_specs[])(void) = {
-      dense_fp8,     dense_blocks,   dense_int4,   dense_int4_small,
-      latent_blocks, windowed_mxfp4, windowed_int4};
+  static const wide_model plain_models[] = {wide_dense, wide_latent, wide_windowed};
+  static const wide_model graph_models[] = {wide_dense, wide_latent, wide_windowed, wide_k3_long};
+  static const wide_model quantised_models[] = {
+      wide_dense_fp8,     wide_dense_blocks,   wide_dense_int4,   wide_dense_int4_small,
+      wide_latent_blocks, wide_windowed_mxfp4, wide_windowed_int4};
   g_test_init(&argc, &argv, NULL);
   g_log_set_writer_func(watch_log, NULL, NULL);
   for (gsize i = 0; i < G_N_ELEMENTS(kinds); i++) {
-    for (gsize k = 0; k < G_N_ELEMENTS(plain_specs); k++)
-      add_test(&kinds[i], plain_specs[k]);
-    for (gsize k = 0; k < G_N_ELEMENTS(quantised_specs) && kinds[i].quantised; k++)
-      add_test(&kinds[i], quantised_specs[k]);
-    add_test(&kinds[i], kinds[i].limit < 1e-3 ? k3 : k3_short);
+    for (gsize k = 0; k < G_N_ELEMENTS(plain_models); k++)
+      add_test(&kinds[i], plain_models[k]);
+    for (gsize k = 0; k < G_N_ELEMENTS(quantised_models) && kinds[i].quantised; k++)
+      add_test(&kinds[i], quantised_models[k]);
+    add_test(&kinds[i], kinds[i].limit < 1e-3 ? wide_k3_long : wide_k3_short);
   }
   for (gsize i = 0; i < G_N_ELEMENTS(eight_kinds); i++)
-    add_eight(&eight_kinds[i], plain_specs, G_N_ELEMENTS(plain_specs));
-  for (gsize k = 0; k < G_N_ELEMENTS(graph_specs); k++) {
-    const test t = {NULL, graph_specs[k]};
+    add_eight(&eight_kinds[i], plain_models, G_N_ELEMENTS(plain_models));
+  for (gsize k = 0; k < G_N_ELEMENTS(graph_models); k++) {
+    const test t = {NULL, graph_models[k]};
     add_named(&t, "graphs-give-the-same-bits", graphs_give_the_same_bits);
     add_named(&t, "batches-change-near-ties-alone", batches_change_near_ties_alone);
-#ifdef HAVE_CUDA
-    add_named(&t, "takes-its-kernels", takes_its_kernels);
-#endif
   }
-#ifdef HAVE_CUDA
-  for (gsize k = 0; k < G_N_ELEMENTS(quantised_specs); k++) {
-    const test t = {NULL, quantised_specs[k]};
-    add_named(&t, "takes-its-kernels", takes_its_kernels);
-  }
-#endif
   return g_test_run();
 }
