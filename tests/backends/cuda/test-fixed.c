@@ -26,40 +26,11 @@ static oct_layer_spec mixed[3] = {{0, 0}, {1, 1}, {0, 1}};
 
 static oct_model_spec
 base(oct_attention_spec attention) {
-  static char name[] = "fixed", architecture[] = "wide";
-  oct_model_spec s = {.name = name,
-                      .architecture = architecture,
-                      .vocab = VOCAB,
-                      .hidden = 1024,
-                      .n_layers = 3,
-                      .max_position = 4096,
-                      .rms_norm_eps = 1e-5,
-                      .rope_theta = 10000,
-                      .n_attention = 1,
-                      .n_ffn = 1,
-                      .layers = layers,
-                      .types = {.attention = OCT_DTYPE_BF16,
-                                .dense_ffn = OCT_DTYPE_BF16,
-                                .expert = OCT_DTYPE_BF16,
-                                .shared_expert = OCT_DTYPE_BF16,
-                                .router = OCT_DTYPE_BF16,
-                                .latent = OCT_DTYPE_BF16,
-                                .embedding = OCT_DTYPE_BF16,
-                                .head = OCT_DTYPE_BF16,
-                                .base = OCT_DTYPE_BF16}};
+  static char name[] = "fixed";
+  oct_model_spec s = wide_base(name, VOCAB, 1024, layers, G_N_ELEMENTS(layers));
   s.attention[0] = attention;
   s.ffn[0] = (oct_ffn_spec){.kind = OCT_FFN_DENSE, .intermediate = 2816};
   return s;
-}
-
-static oct_ffn_spec
-experts(guint32 shared) {
-  return (oct_ffn_spec){.kind = OCT_FFN_MOE,
-                        .n_experts = 16,
-                        .top_k = 4,
-                        .moe_intermediate = 256,
-                        .shared_intermediate = shared,
-                        .routed_scaling = 1};
 }
 
 static oct_model_spec
@@ -110,7 +81,7 @@ windowed(void) {
   s.attention[1] = s.attention[0];
   s.attention[1].kind = OCT_ATTENTION_WINDOW;
   s.attention[1].window = 64;
-  s.ffn[1] = experts(0);
+  s.ffn[1] = wide_experts(0);
   s.numerics.router_renormalise = TRUE;
   return s;
 }
@@ -124,7 +95,7 @@ latent(void) {
                                                .qk_nope = 128,
                                                .qk_rope = 64,
                                                .v_head = 128});
-  s.ffn[0] = experts(256);
+  s.ffn[0] = wide_experts(256);
   s.numerics.router_sigmoid = s.numerics.router_renormalise = TRUE;
   return s;
 }

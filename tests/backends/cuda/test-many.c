@@ -20,27 +20,11 @@ static oct_layer_spec layers[2] = {{0, 0}, {0, 1}};
 /* 512 + 64, as published; narrow elsewhere. */
 static oct_model_spec
 deepseek(guint32 heads) {
-  static char name[] = "many-latent", architecture[] = "many";
-  oct_model_spec s = {.name = name,
-                      .architecture = architecture,
-                      .vocab = VOCAB,
-                      .hidden = 256,
-                      .n_layers = G_N_ELEMENTS(layers),
-                      .max_position = 163840,
-                      .rms_norm_eps = 1e-6,
-                      .rope_theta = 10000,
-                      .n_attention = 1,
-                      .n_ffn = 2,
-                      .layers = layers,
-                      .types = {.attention = OCT_DTYPE_BF16,
-                                .dense_ffn = OCT_DTYPE_BF16,
-                                .expert = OCT_DTYPE_BF16,
-                                .shared_expert = OCT_DTYPE_BF16,
-                                .router = OCT_DTYPE_BF16,
-                                .latent = OCT_DTYPE_BF16,
-                                .embedding = OCT_DTYPE_BF16,
-                                .head = OCT_DTYPE_BF16,
-                                .base = OCT_DTYPE_BF16}};
+  static char name[] = "many-latent";
+  oct_model_spec s = wide_base(name, VOCAB, 256, layers, G_N_ELEMENTS(layers));
+  s.max_position = 163840;
+  s.rms_norm_eps = 1e-6;
+  s.n_ffn = 2;
   s.attention[0] = (oct_attention_spec){.kind = OCT_ATTENTION_MLA,
                                         .n_heads = heads,
                                         .q_lora = 128,

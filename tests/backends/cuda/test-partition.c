@@ -40,38 +40,9 @@ parallel_of(const layout *l) {
 
 static oct_model_spec
 wide(guint32 n_layers) {
-  static char name[] = "wide", architecture[] = "wide";
+  static char name[] = "wide";
   static oct_layer_spec plain[4];
-  return (oct_model_spec){.name = name,
-                          .architecture = architecture,
-                          .vocab = VOCAB,
-                          .hidden = HIDDEN,
-                          .n_layers = n_layers,
-                          .max_position = 4096,
-                          .rms_norm_eps = 1e-5,
-                          .rope_theta = 10000,
-                          .n_attention = 1,
-                          .n_ffn = 1,
-                          .layers = plain,
-                          .types = {.attention = OCT_DTYPE_BF16,
-                                    .dense_ffn = OCT_DTYPE_BF16,
-                                    .expert = OCT_DTYPE_BF16,
-                                    .shared_expert = OCT_DTYPE_BF16,
-                                    .router = OCT_DTYPE_BF16,
-                                    .latent = OCT_DTYPE_BF16,
-                                    .embedding = OCT_DTYPE_BF16,
-                                    .head = OCT_DTYPE_BF16,
-                                    .base = OCT_DTYPE_BF16}};
-}
-
-static oct_ffn_spec
-experts(void) {
-  return (oct_ffn_spec){.kind = OCT_FFN_MOE,
-                        .n_experts = 16,
-                        .top_k = 4,
-                        .moe_intermediate = 256,
-                        .shared_intermediate = 256,
-                        .routed_scaling = 1};
+  return wide_base(name, VOCAB, HIDDEN, plain, n_layers);
 }
 
 static oct_model_spec
@@ -101,7 +72,7 @@ few_kv_heads(void) {
   s.attention[1] = s.attention[0];
   s.attention[1].kind = OCT_ATTENTION_WINDOW;
   s.attention[1].window = 8;
-  s.ffn[0] = experts();
+  s.ffn[0] = wide_experts(256);
   s.ffn[0].expert_bias = s.ffn[0].shared_gate = TRUE;
   s.types.expert = OCT_DTYPE_MXFP4;
   return s;
@@ -117,7 +88,7 @@ latent(void) {
                                         .qk_nope = 128,
                                         .qk_rope = 64,
                                         .v_head = 128};
-  s.ffn[0] = experts();
+  s.ffn[0] = wide_experts(256);
   s.ffn[0].moe_intermediate = 1024; /* a block of 128 on each of 8 ranks */
   s.ffn[0].shared_intermediate = 1024;
   s.ffn[0].router_bias = TRUE;

@@ -18,23 +18,8 @@ static oct_layer_spec layers[2] = {{0, 0}, {0, 0}};
 
 static oct_model_spec
 spec_of(void) {
-  static char name[] = "sums", architecture[] = "wide";
-  oct_model_spec s = {.name = name,
-                      .architecture = architecture,
-                      .vocab = VOCAB,
-                      .hidden = HIDDEN,
-                      .n_layers = G_N_ELEMENTS(layers),
-                      .max_position = 4096,
-                      .rms_norm_eps = 1e-5,
-                      .rope_theta = 10000,
-                      .n_attention = 1,
-                      .n_ffn = 1,
-                      .layers = layers,
-                      .types = {.attention = OCT_DTYPE_BF16,
-                                .dense_ffn = OCT_DTYPE_BF16,
-                                .embedding = OCT_DTYPE_BF16,
-                                .head = OCT_DTYPE_BF16,
-                                .base = OCT_DTYPE_BF16}};
+  static char name[] = "sums";
+  oct_model_spec s = wide_base(name, VOCAB, HIDDEN, layers, G_N_ELEMENTS(layers));
   s.attention[0] = (oct_attention_spec){
       .kind = OCT_ATTENTION_GQA, .n_heads = 8, .n_kv_heads = 2, .head_dim = 64};
   s.ffn[0] = (oct_ffn_spec){.kind = OCT_FFN_DENSE, .intermediate = 1024};

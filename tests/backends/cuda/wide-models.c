@@ -9,27 +9,7 @@ static oct_layer_spec mixed[4] = {{0, 0}, {1, 1}, {0, 1}, {1, 1}};
 
 static oct_model_spec
 base(char *name) {
-  static char architecture[] = "wide";
-  return (oct_model_spec){.name = name,
-                          .architecture = architecture,
-                          .vocab = WIDE_VOCAB,
-                          .hidden = 2048,
-                          .n_layers = 4,
-                          .max_position = 4096,
-                          .rms_norm_eps = 1e-5,
-                          .rope_theta = 10000,
-                          .n_attention = 1,
-                          .n_ffn = 1,
-                          .layers = plain,
-                          .types = {.attention = OCT_DTYPE_BF16,
-                                    .dense_ffn = OCT_DTYPE_BF16,
-                                    .expert = OCT_DTYPE_BF16,
-                                    .shared_expert = OCT_DTYPE_BF16,
-                                    .router = OCT_DTYPE_BF16,
-                                    .latent = OCT_DTYPE_BF16,
-                                    .embedding = OCT_DTYPE_BF16,
-                                    .head = OCT_DTYPE_BF16,
-                                    .base = OCT_DTYPE_BF16}};
+  return wide_base(name, WIDE_VOCAB, 2048, plain, G_N_ELEMENTS(plain));
 }
 
 oct_model_spec
@@ -40,16 +20,6 @@ wide_dense(void) {
       .kind = OCT_ATTENTION_GQA, .n_heads = 16, .n_kv_heads = 8, .head_dim = 128, .qk_norm = TRUE};
   s.ffn[0] = (oct_ffn_spec){.kind = OCT_FFN_DENSE, .intermediate = 4096};
   return s;
-}
-
-static oct_ffn_spec
-experts(guint32 shared) {
-  return (oct_ffn_spec){.kind = OCT_FFN_MOE,
-                        .n_experts = 16,
-                        .top_k = 4,
-                        .moe_intermediate = 256,
-                        .shared_intermediate = shared,
-                        .routed_scaling = 1};
 }
 
 oct_model_spec
@@ -64,7 +34,7 @@ wide_latent(void) {
                                         .qk_nope = 128,
                                         .qk_rope = 64,
                                         .v_head = 128};
-  s.ffn[0] = experts(256);
+  s.ffn[0] = wide_experts(256);
   s.numerics.router_sigmoid = s.numerics.router_renormalise = TRUE;
   return s;
 }
@@ -81,7 +51,7 @@ wide_windowed(void) {
   s.attention[1].kind = OCT_ATTENTION_WINDOW;
   s.attention[1].window = 64;
   s.ffn[0] = (oct_ffn_spec){.kind = OCT_FFN_DENSE, .intermediate = 4096};
-  s.ffn[1] = experts(0);
+  s.ffn[1] = wide_experts(0);
   s.numerics.router_renormalise = TRUE;
   return s;
 }

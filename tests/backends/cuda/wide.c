@@ -3,6 +3,41 @@
 #include "engine/base/rng.h"
 
 oct_model_spec
+wide_base(char *name, guint32 vocab, guint32 hidden, oct_layer_spec *layers, guint32 n_layers) {
+  static char architecture[] = "wide";
+  return (oct_model_spec){.name = name,
+                          .architecture = architecture,
+                          .vocab = vocab,
+                          .hidden = hidden,
+                          .n_layers = n_layers,
+                          .max_position = 4096,
+                          .rms_norm_eps = 1e-5,
+                          .rope_theta = 10000,
+                          .n_attention = 1,
+                          .n_ffn = 1,
+                          .layers = layers,
+                          .types = {.attention = OCT_DTYPE_BF16,
+                                    .dense_ffn = OCT_DTYPE_BF16,
+                                    .expert = OCT_DTYPE_BF16,
+                                    .shared_expert = OCT_DTYPE_BF16,
+                                    .router = OCT_DTYPE_BF16,
+                                    .latent = OCT_DTYPE_BF16,
+                                    .embedding = OCT_DTYPE_BF16,
+                                    .head = OCT_DTYPE_BF16,
+                                    .base = OCT_DTYPE_BF16}};
+}
+
+oct_ffn_spec
+wide_experts(guint32 shared) {
+  return (oct_ffn_spec){.kind = OCT_FFN_MOE,
+                        .n_experts = 16,
+                        .top_k = 4,
+                        .moe_intermediate = 256,
+                        .shared_intermediate = shared,
+                        .routed_scaling = 1};
+}
+
+oct_model_spec
 wide_k3(guint32 vocab, guint32 hidden, guint32 dense, guint32 latent) {
   static oct_model_spec *published;
   g_autoptr(GError) error = NULL;
