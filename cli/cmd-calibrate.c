@@ -416,7 +416,7 @@ oct_cmd_calibrate(int argc, char **argv) {
           "Name first the model that you serve most, as it is served (llama-3.1-70b+fp8), and\n"
           "with --gpus how many GPUs it is divided among. doc/calibrate.md says what becomes of\n"
           "the figures and how to check them against a real server.\n"
-          "It takes a minute and a half, half a minute more for each further model, and needs the\n"
+          "It takes some two minutes, a minute more for each further model, and needs the\n"
           "GPUs for itself.\n"
           "Exit status: 0 the profile is written; 1 it could not be, or nothing can be measured\n"
           "here (no GPU, no CUDA in this build); 2 wrong usage.\n\n",
