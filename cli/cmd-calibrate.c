@@ -314,8 +314,8 @@ time_steps(work *w, GError **error) {
   return TRUE;
 }
 
-/* Without a server that answers, what a request costs stays as in the base. */
-static void
+/* Without a server that answers, what a request costs stays as in the base: FALSE. */
+static gboolean
 put_request(work *w) {
   g_autoptr(GError) why = NULL;
   g_autofree char *group = g_strdup_printf("engine %s", w->base->engine.preset);
@@ -326,25 +326,32 @@ put_request(work *w) {
   tell(w, "requests over HTTP");
   if (!oct_calibrate_request(&how, &seconds, &why)) {
     g_printerr("octet: calibrate: what a request costs is not measured: %s\n", why->message);
-    return;
+    return FALSE;
   }
   oct_calibration_set(w->calibration, group, "request_in_us",
                       "of a prompt of 1,024 token ids: HTTP, checks, queues, and the way back",
                       seconds * 1e6);
+  return TRUE;
 }
 
 /* ---------------------------------------------------------------- the command */
 
+#define LACKS_STEPS                                                                                \
+  "# Whole steps, heat and the engine's own times were not measured: they are the base's.\n"
+#define LACKS_REQUESTS "# What a request costs was not measured: it is the base's.\n"
+
+/* `lacks` is told at the head of the file: what a reader would otherwise take for measured. */
 static gboolean
-write_profile(const work *w, GError **error) {
+write_profile(const work *w, const char *lacks, GError **error) {
   g_autoptr(oct_profile) profile = profile_so_far(w, error);
   if (profile == NULL)
     return FALSE;
-  g_autofree char *text = oct_calibration_text(w->calibration);
+  g_autofree char *measured = oct_calibration_text(w->calibration);
+  g_autofree char *text = g_strconcat(lacks, measured, NULL);
   if (!g_file_set_contents(w->o->out, text, -1, error))
     return FALSE;
-  printf("%s: %s on %s: %u measured tables; octet replay --node %s\n", w->o->out, w->stamp,
-         w->base->name, profile->n_measured, w->o->out);
+  printf("%s: %s on %s: %u measured tables; octet replay --node %s\n%s", w->o->out, w->stamp,
+         w->base->name, profile->n_measured, w->o->out, lacks);
   return TRUE;
 }
 
@@ -357,16 +364,15 @@ calibrate(work *w, GError **error) {
   oct_calibrate_gpu(w->calibration, w->tables, gpus_of(w),
                     MEMORY_SHARE / 2 * w->base->gpu.hbm_bytes, w->base->gpu.hbm_bytes_per_s, tell,
                     w);
-  /* The kernels' times are kept whatever comes of the steps. */
-  if (!write_profile(w, error))
+  /* The kernels' times are kept whatever comes of the steps, and those whatever comes of requests. */
+  if (!write_profile(w, LACKS_STEPS, error))
     return FALSE;
   if (w->o->no_steps)
     return TRUE;
   tell(w, "whole steps");
-  if (!time_steps(w, error))
+  if (!time_steps(w, error) || !write_profile(w, LACKS_REQUESTS, error))
     return FALSE;
-  put_request(w);
-  return write_profile(w, error);
+  return !put_request(w) || write_profile(w, "", error);
 }
 
 static int
