@@ -364,7 +364,7 @@ calibrate(work *w, GError **error) {
   oct_calibrate_gpu(w->calibration, w->tables, gpus_of(w),
                     MEMORY_SHARE / 2 * w->base->gpu.hbm_bytes, w->base->gpu.hbm_bytes_per_s, tell,
                     w);
-  /* The kernels' times are kept whatever comes of the steps, and those whatever comes of requests. */
+  /* Kernels' times are kept whatever comes of steps, and those whatever comes of requests. */
   if (!write_profile(w, LACKS_STEPS, error))
     return FALSE;
   if (w->o->no_steps)
