@@ -589,8 +589,11 @@ run_test(gconstpointer data) {
     g_test_message("of %u texts %u had another token that is nearly as likely, %u one of other "
                    "experts",
                    n_texts, n_flipped, n_rerouted);
-  /* What a token of other experts leaves in a state is read by all behind it. */
-  if (!has_state)
+  /* What a token of other experts leaves in a state is read by all behind it: such texts say
+   * nothing, and are not said to be equal. */
+  if (has_state && 2 * n_rerouted > n_texts)
+    g_test_skip("most texts took other experts; test-logits compares this model in any order");
+  else
     g_assert_cmpuint(2 * n_rerouted, <=, n_texts);
 }
 
