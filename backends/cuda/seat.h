@@ -38,7 +38,7 @@ typedef enum oct_cuda_meet_kind {
   OCT_CUDA_MEET_SCATTER_SUMS, /* out[count]: of x[n, count] the sums of the own row */
   OCT_CUDA_MEET_EXCHANGE /* of bytes: out[n, count] has what all have for here in x[n, count] */
 } oct_cuda_meet_kind;
-/* Enqueued on the rank's compute stream. FALSE: as above. */
+
 typedef struct oct_cuda_meet {
   oct_cuda_meet_kind kind;
   ncclDataType_t type;
@@ -47,6 +47,9 @@ typedef struct oct_cuda_meet {
   void *out;
   const char *what; /* for messages */
 } oct_cuda_meet;
+
+/* Enqueued on the rank's compute stream, by its thread; arrays are device memory. FALSE: as above.
+ */
 gboolean oct_cuda_seat_meet(oct_cuda_seat *seat, oct_cuda_rank *rank,
                             const oct_cuda_meet *meet) G_GNUC_WARN_UNUSED_RESULT;
 
