@@ -20,10 +20,13 @@ data_matrix *data_matrix_new(oct_matrix_format format, guint32 rows, guint32 col
 void data_matrix_free(data_matrix *m);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(data_matrix, data_matrix_free)
 
-/* |a - b| / |b| over n elements. */
-double data_error(const float *a, const double *b, gsize n);
-/* Prints the error under the name, and fails when it is above `limit`. */
-void data_expect(const char *name, const float *a, const double *b, gsize n, double limit);
+/* Prints |a - b| / |b| over n elements under the name, and fails when it is above `limit`.
+ * `typical` is the root mean square that such results have, and |b| counts for no less than that: a
+ * result of few elements can be all but zero, a sum whose terms happen to cancel, while its
+ * rounding error is that of the terms, and no limit holds relative to it. 0 where nothing cancels.
+ */
+void data_expect(const char *name, const float *a, const double *b, gsize n, double typical,
+                 double limit);
 
 guint32 data_between(guint32 low, guint32 high); /* both included */
 /* A page table of n entries out of n_pages, all different, in random order; owned. */

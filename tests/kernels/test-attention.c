@@ -130,7 +130,7 @@ grouped_queries(void) {
     g_test_message("%u heads over %u, width %u, position %u, window %u%s, pages of %u", a.n_heads,
                    kv_heads, width, position, a.window, a.sinks != NULL ? ", sinks" : "",
                    c.layer.page_tokens);
-    data_expect("attention", got, exact, (gsize)a.n_heads * width, 2e-6);
+    data_expect("attention", got, exact, (gsize)a.n_heads * width, 1, 1e-6);
     cache_clear(&c);
   }
 }
@@ -170,7 +170,7 @@ windows_do_not_read_below(void) {
   for (guint32 i = 0; i < 22 / 4; i++)
     c.pages[i] = 1u << 30;
   g_autofree float *got = attend(&a, &c, 30, q);
-  data_expect("attention", got, exact, 16, 2e-6);
+  data_expect("attention", got, exact, 16, 1, 1e-6);
   cache_clear(&c);
 }
 
@@ -295,8 +295,9 @@ latent_attention_both_ways(void) {
     g_autofree double *exact = exact_latent(&l);
     g_autofree float *absorbed = absorbed_form(&l), *expanded = expanded_form(&l);
     gsize n = (gsize)l.m * l.call.n_heads * l.call.value;
-    data_expect("absorbed", absorbed, exact, n, 4e-6);
-    data_expect("expanded", expanded, exact, n, 4e-6);
+    double typical = 0.3 * sqrt(l.call.kv_lora); /* of a value */
+    data_expect("absorbed", absorbed, exact, n, typical, 1e-6);
+    data_expect("expanded", expanded, exact, n, typical, 1e-6);
     latent_clear(&l);
   }
 }

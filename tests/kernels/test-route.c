@@ -67,7 +67,7 @@ check_routing(const oct_routing *r, const char *name) {
   oct_ref_route(r, logits, experts, weights, scratch);
   exact_route(r, logits, wanted, exact);
   g_assert_cmpmem(experts, r->top_k * sizeof *experts, wanted, r->top_k * sizeof *wanted);
-  data_expect(name, weights, exact, r->top_k, 1e-6);
+  data_expect(name, weights, exact, r->top_k, 0, 1e-6);
 }
 
 static void

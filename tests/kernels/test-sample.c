@@ -260,12 +260,24 @@ suppression_yields_to_the_mask(void) {
   g_assert_cmpuint(oct_ref_sample(&s, &in, scratch), ==, best);
 }
 
+/* Two draws that have nothing to do with each other agree as often as the distribution has it, to 6
+ * standard deviations. */
+static void
+check_agreement(const double p[VOCAB], guint agreed, guint draws) {
+  double chance = 0;
+  for (guint32 t = 0; t < VOCAB; t++)
+    chance += p[t] * p[t];
+  double expected = chance * draws;
+  g_assert_cmpfloat(fabs(agreed - expected), <=, 6 * sqrt(expected * (1 - chance)));
+}
+
 static void
 draws_depend_on_seed_and_position_alone(void) {
+  enum { PAIRS = 1000 };
   oct_token_logprob scratch[VOCAB];
   g_autofree float *logits = data_normal(VOCAB, 1);
   guint same_seed = 0, same_position = 0;
-  for (guint32 i = 0; i < 1000; i++) {
+  for (guint32 i = 0; i < PAIRS; i++) {
     oct_sampling s = plain, other = plain;
     s.seed = i;
     other.seed = i + 1;
@@ -276,8 +288,10 @@ draws_depend_on_seed_and_position_alone(void) {
     same_seed += token == oct_ref_sample(&s, &next, scratch);
     same_position += token == oct_ref_sample(&other, &in, scratch);
   }
-  g_assert_cmpuint(same_seed, <, 400);
-  g_assert_cmpuint(same_position, <, 400);
+  double p[VOCAB];
+  exact_distribution(&plain, &(oct_sample_input){.logits = logits, .vocab = VOCAB}, p);
+  check_agreement(p, same_seed, PAIRS);
+  check_agreement(p, same_position, PAIRS);
 }
 
 /* 2 x 64 cells by seed's and position's neighbours: uniform, and no correlation. */

@@ -44,7 +44,7 @@ check_dots(const vector_ops *of, const char *name) {
       of->dots(x + i * xs, xs, 1, w + j * ws, ws, 1, k, &alone, 1);
       g_assert_cmpmem(&alone, sizeof alone, &y[i * ys + j], sizeof alone);
     }
-  data_expect(name, packed, exact, m * n, 2e-6);
+  data_expect(name, packed, exact, m * n, sqrt(k), 1e-6);
 }
 
 static void
@@ -61,7 +61,7 @@ check_combine(const vector_ops *of, const char *name) {
         exact[i * width + c] += (double)p[i * n + j] * rows[j * row + c];
     }
   of->combine(p, n, m, rows, row, n, width, y, width);
-  data_expect(name, y, exact, m * width, 2e-6);
+  data_expect(name, y, exact, m * width, sqrt(n + 1), 1e-6);
   /* A sum that is continued has the same bits as one that is not. */
   guint32 cut = data_between(0, n);
   of->combine(p, n, m, rows, row, cut, width, parts, width);
