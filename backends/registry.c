@@ -536,21 +536,15 @@ make_cuda(const key_list *keys, const char *inner, GError **error) {
   return oct_cuda_world_new(&o, error);
 }
 #else
-static oct_world *
-make_cuda(const key_list *keys, const char *inner, GError **error) {
-  (void)keys;
-  (void)inner;
-  g_set_error_literal(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_DEVICE,
-                      "cuda: this program was built without CUDA: configure --with-cuda=DIR");
-  return NULL;
-}
+#define make_cuda NULL /* its keys are known all the same */
 #endif
 
 /* ---------------------------------------------------------------- the table */
 
 static const struct {
   oct_backend_info info;
-  oct_world *(*make)(const key_list *keys, const char *inner, GError **error);
+  oct_world *(*make)(const key_list *keys, const char *inner, GError **error); /* NULL: cuda is not
+                                                                                  built in */
 } backends[] = {
     {{"mock", "no device: deterministic tokens, times from a table", FALSE, mock_keys}, make_mock},
     {{"cpu", "real tokens from real weights, on this machine's processors", FALSE, cpu_keys},
@@ -613,17 +607,16 @@ split_keys(const oct_backend_info *info, const char *text, GError **error) {
   return (char **)g_ptr_array_free(g_steal_pointer(&pairs), FALSE);
 }
 
-oct_world *
-oct_backend_world_new(const char *description, GError **error) {
-  guint depth = 0;
-  for (const char *c = description; *c != '\0'; c++)
-    depth += *c == '@';
-  if (strlen(description) > OCT_BACKEND_TEXT_MAX || depth >= OCT_BACKEND_DEPTH_MAX) {
-    g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG,
-                "backend of %" G_GSIZE_FORMAT " characters with %u \"@\", limits %u and %u",
-                strlen(description), depth, OCT_BACKEND_TEXT_MAX, OCT_BACKEND_DEPTH_MAX - 1);
-    return NULL;
-  }
+/* The outermost world of a description: its row, its keys, and what stands behind its "@" (NULL:
+ * nothing does). Keys are owned. */
+typedef struct outermost {
+  gsize row;
+  char **pairs;
+  const char *inner;
+} outermost;
+
+static gboolean
+read_outermost(const char *description, outermost *out, GError **error) {
   const char *at = strchr(description, '@');
   g_autofree char *own =
       at != NULL ? g_strndup(description, (gsize)(at - description)) : g_strdup(description);
@@ -635,18 +628,56 @@ oct_backend_world_new(const char *description, GError **error) {
     row++;
   if (row == G_N_ELEMENTS(backends)) {
     refuse_name(own, error);
-    return NULL;
+    return FALSE;
   }
   const oct_backend_info *info = &backends[row].info;
   if (info->wraps != (at != NULL)) {
     g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG,
                 info->wraps ? "%s wraps another backend: %s@NAME" : "%s wraps nothing: not %s@",
                 info->name, info->name);
-    return NULL;
+    return FALSE;
   }
-  g_auto(GStrv) pairs = split_keys(info, colon != NULL ? colon + 1 : "", error);
-  if (pairs == NULL)
+  out->row = row;
+  out->inner = at != NULL ? at + 1 : NULL;
+  out->pairs = split_keys(info, colon != NULL ? colon + 1 : "", error);
+  if (out->pairs == NULL || backends[row].make != NULL)
+    return out->pairs != NULL;
+  g_clear_pointer(&out->pairs, g_strfreev);
+  g_set_error_literal(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_DEVICE,
+                      "cuda: this program was built without CUDA: configure --with-cuda=DIR");
+  return FALSE;
+}
+
+static gboolean
+check_size(const char *description, GError **error) {
+  guint depth = 0;
+  for (const char *c = description; *c != '\0'; c++)
+    depth += *c == '@';
+  if (strlen(description) <= OCT_BACKEND_TEXT_MAX && depth < OCT_BACKEND_DEPTH_MAX)
+    return TRUE;
+  g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG,
+              "backend of %" G_GSIZE_FORMAT " characters with %u \"@\", limits %u and %u",
+              strlen(description), depth, OCT_BACKEND_TEXT_MAX, OCT_BACKEND_DEPTH_MAX - 1);
+  return FALSE;
+}
+
+gboolean
+oct_backend_check(const char *description, GError **error) {
+  if (!check_size(description, error))
+    return FALSE;
+  for (outermost o = {.inner = description}; o.inner != NULL; g_strfreev(o.pairs))
+    if (!read_outermost(o.inner, &o, error))
+      return FALSE;
+  return TRUE;
+}
+
+oct_world *
+oct_backend_world_new(const char *description, GError **error) {
+  outermost o;
+  if (!check_size(description, error) || !read_outermost(description, &o, error))
     return NULL;
-  key_list keys = {info->name, pairs};
-  return backends[row].make(&keys, at != NULL ? at + 1 : NULL, error);
+  key_list keys = {backends[o.row].info.name, o.pairs};
+  oct_world *world = backends[o.row].make(&keys, o.inner, error);
+  g_strfreev(o.pairs);
+  return world;
 }

@@ -23,7 +23,11 @@
 /* A new world. NULL with *error (CONFIG). */
 oct_world *oct_backend_world_new(const char *description, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 
-/* ---- inspect, for --help */
+/* What oct_backend_world_new() would refuse without making a world: names and keys that are not
+ * known (CONFIG), a backend that was not built in (DEVICE). Values are looked at by the maker. */
+gboolean oct_backend_check(const char *description, GError **error) G_GNUC_WARN_UNUSED_RESULT;
+
+/* ---- inspect, for octet help backends */
 
 typedef struct oct_backend_key {
   const char *name, *meaning; /* with the range and the default */

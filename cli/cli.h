@@ -25,8 +25,8 @@ enum { OCT_EXIT_OK = 0, OCT_EXIT_FAILED = 1, OCT_EXIT_USAGE = 2 };
   ROW(compare, "two runs side by side, and which differences are more than chance")                \
   ROW(convert, "a checkpoint in another number format: AWQ, FP8, MXFP4")                           \
   ROW(eval,    "how well a model predicts a text, and how far it is from another")                 \
-  ROW(help,    "how to use a command: octet help COMMAND")                                         \
-  ROW(model,   "the models that octet knows, and what they take: list, show, verify")              \
+  ROW(help,    "how to use a command: octet help COMMAND; octet help backends")                   \
+  ROW(model,   "the models that octet knows, and what they take: list, show, plan, verify")        \
   ROW(plan,    "the layout and the rate that serve a trace under objectives")                      \
   ROW(replay,  "a trace through the real scheduler on a simulated node")                           \
   ROW(serve,   "a model over OpenAI's API")                                                        \

@@ -4,8 +4,10 @@
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "backends/registry.h"
 #include "cli/cli.h"
 
 typedef struct command {
@@ -76,12 +78,23 @@ main_context(gboolean *version) {
   return context;
 }
 
+static void
+print_backends(void) {
+  printf("What --backend takes: NAME, or NAME:KEY=VALUE,KEY=VALUE; those with @ wrap another.\n");
+  const oct_backend_info *info;
+  for (guint i = 0; (info = oct_backend_info_at(i)) != NULL; i++) {
+    printf("\n%s%s: %s\n", info->name, info->wraps ? "@" : "", info->summary);
+    for (const oct_backend_key *key = info->keys; key->name != NULL; key++)
+      printf("  %-15s %s\n", key->name, key->meaning);
+  }
+}
+
 int
 oct_cmd_help(int argc, char **argv) {
   static const oct_cli_usage usage = {
       .command = "help",
-      .arguments = "[COMMAND]",
-      .summary = "Shows how to use octet, or one of its commands.",
+      .arguments = "[COMMAND | backends]",
+      .summary = "Shows how to use octet, or one of its commands; backends: what --backend takes.",
       .max_arguments = 1,
   };
   int status = oct_cli_parse(&usage, &argc, &argv);
@@ -93,6 +106,10 @@ oct_cmd_help(int argc, char **argv) {
     g_autoptr(GOptionContext) context = main_context(&version);
     g_autofree char *text = g_option_context_get_help(context, TRUE, NULL);
     g_print("%s", text);
+    return OCT_EXIT_OK;
+  }
+  if (strcmp(argv[1], "backends") == 0) {
+    print_backends();
     return OCT_EXIT_OK;
   }
   const command *found = find_command(argv[1]);

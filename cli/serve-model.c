@@ -195,7 +195,8 @@ choose_backend(maker *m, GError **error) {
     m->description = with_option(text, "clock", "real");
   else if (text != NULL && !m->is_cpu)
     m->description = g_strdup(text);
-  return choose_order(m, inner, error) && choose_process(m, error);
+  return choose_order(m, inner, error) && choose_process(m, error) &&
+         (text == NULL || oct_backend_check(text, error));
 }
 
 /* vLLM's replicas; with expert parallelism, or where replicas have a number of their own, attention

@@ -445,7 +445,7 @@ static const char details[] =
     "mxfp4, nvfp4, int4-g128, int4-g64 or int4-g32; +8layers before it is the model's first 8\n"
     "layers alone. mock needs none.\n"
     "--backend: cpu (default), cuda (where built in), mock, simgrid (with --node), or any world\n"
-    "with a real clock.\n"
+    "with a real clock; octet help backends lists them with their keys.\n"
     "--no-FLAG turns off a flag without a value; of several the last counts.\n"
     "Flags of vLLM that cannot be honoured are refused by name. doc/operations.md says more.\n"
     "Exit status: 0 all that was taken was answered; 1 it could not start, the engine died, or\n"

@@ -137,15 +137,21 @@ oct_service_new(const oct_service_config *config, GError **error) {
 }
 
 static gboolean
+check_clock(const oct_world *world, GError **error) {
+  if (world->ops->clock == OCT_CLOCK_REAL)
+    return TRUE;
+  g_set_error(error, OCT_SERVICE_ERROR, OCT_SERVICE_ERROR_INPUT,
+              "%s has a virtual clock: it cannot serve unless it is paced (pace@…)",
+              world->ops->name);
+  return FALSE;
+}
+
+static gboolean
 make_world(oct_service *s) {
   s->config.world = s->config.make_world(s->config.user, &s->start_error);
-  if (s->config.world == NULL || s->config.world->ops->clock == OCT_CLOCK_REAL)
-    return s->config.world != NULL;
-  g_set_error(&s->start_error, OCT_SERVICE_ERROR, OCT_SERVICE_ERROR_INPUT,
-              "%s has a virtual clock: it cannot serve unless it is paced",
-              s->config.world->ops->name);
-  g_clear_pointer(&s->config.world, oct_world_free);
-  return FALSE;
+  if (s->config.world != NULL && !check_clock(s->config.world, &s->start_error))
+    g_clear_pointer(&s->config.world, oct_world_free);
+  return s->config.world != NULL;
 }
 
 static void
@@ -165,7 +171,9 @@ run_engines(void *data) {
 
 gboolean
 oct_service_start(oct_service *s, GError **error) {
-  oct_assert(!s->is_virtual && !s->threaded);
+  oct_assert(!s->threaded);
+  if (s->config.world != NULL && !check_clock(s->config.world, error))
+    return FALSE;
   s->threaded = TRUE;
   if (!oct_workers_start(s->workers, error) ||
       (s->guides != NULL && !oct_guides_start(s->guides, error)))

@@ -206,8 +206,8 @@ typedef struct oct_service_config {
 oct_service *oct_service_new(const oct_service_config *config,
                              GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* Starts the threads and opens the instances; generations may be submitted at once and wait until
- * they are open. FALSE with *error: no thread, or (waited for) an engine that cannot be made. Real
- * clocks only. */
+ * they are open. FALSE with *error: no thread, a world with a virtual clock, or (waited for) an
+ * engine that cannot be made. */
 gboolean oct_service_start(oct_service *service, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* Calls back what has happened since; never waits. */
 void oct_service_dispatch(oct_service *service);

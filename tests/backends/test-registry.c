@@ -1,3 +1,5 @@
+#include "config.h"
+
 #include "backends/registry.h"
 
 #include <string.h>
@@ -31,6 +33,47 @@ unknown_names_are_refused(void) {
   assert_refused("mock:seed", "option \"seed\" has no value");
   assert_refused("mock:seed=1,", "option \"\" is not known");
   assert_refused("mock:seed=1,seed=2", "option \"seed=2\" is given twice");
+}
+
+/* The same, and of every world inside: without making one. */
+static void
+a_check_makes_no_world(void) {
+  static const char *const good[] = {"mock", "mock:clock=wall", "replay:file=/nonexistent/file",
+                                     "fault:rate=2@record:file=/nonexistent/file@mock:seed=1"};
+  static const char *const bad[][2] = {
+      {"mok", "no backend \"mok\""},
+      {"fault@remote@mok", "no backend \"mok\""},
+      {"fault", "fault wraps another backend"},
+      {"fault@mock:fixed=1", "mock: option \"fixed=1\" is not known"},
+      {"fault:rat=1@mock", "fault: option \"rat=1\" is not known"},
+      {"fault@fault@fault@fault@fault@fault@fault@fault@mock", "with 8 \"@\""},
+  };
+  for (gsize i = 0; i < G_N_ELEMENTS(good); i++) {
+    g_autoptr(GError) error = NULL;
+    g_assert_true(oct_backend_check(good[i], &error));
+    g_assert_no_error(error);
+  }
+  for (gsize i = 0; i < G_N_ELEMENTS(bad); i++) {
+    g_autoptr(GError) error = NULL;
+    g_assert_false(oct_backend_check(bad[i][0], &error));
+    g_assert_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_CONFIG);
+    g_assert_nonnull(strstr(error->message, bad[i][1]));
+  }
+}
+
+/* A key that is wrong is said first, as it is wherever the program is built. */
+static void
+what_is_not_built_in_is_said(void) {
+  assert_refused("cuda:nvl=1", "cuda: option \"nvl=1\" is not known");
+#ifndef HAVE_CUDA
+  static const char *const texts[] = {"cuda", "remote@cuda:nvls=1"};
+  for (gsize i = 0; i < G_N_ELEMENTS(texts); i++) {
+    g_autoptr(GError) error = NULL;
+    g_assert_false(oct_backend_check(texts[i], &error));
+    g_assert_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_DEVICE);
+    g_assert_nonnull(strstr(error->message, "built without CUDA: configure --with-cuda=DIR"));
+  }
+#endif
 }
 
 static void
@@ -116,6 +159,8 @@ int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/registry/refuses/unknown-names", unknown_names_are_refused);
+  g_test_add_func("/registry/refuses/without-making-a-world", a_check_makes_no_world);
+  g_test_add_func("/registry/refuses/what-is-not-built-in", what_is_not_built_in_is_said);
   g_test_add_func("/registry/refuses/wrong-values", wrong_values_are_refused);
   g_test_add_func("/registry/refuses/wrong-nesting", wrong_nesting_is_refused);
   g_test_add_func("/registry/makes/options-reach-the-world", options_reach_the_world);

@@ -39,6 +39,14 @@ run "$octet" help frobnicate
 is "$status" 2 "help of an unknown command exits with 2"
 run "$octet" --frobnicate
 is "$status" 2 "an unknown option exits with 2"
+run "$octet" help backends
+is "$status" 0 "help backends succeeds"
+for name in mock: cpu: cuda: fault@: remote@:; do
+  has "$out" "
+$name " "help backends has $name"
+done
+has "$out" "
+  nvls " "... and the keys of each"
 run "$octet" help help help
 is "$status" 2 "too many arguments exit with 2"
 has "$err" "at most 1" "too many arguments: the message says how many are taken"

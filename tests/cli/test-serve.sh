@@ -41,6 +41,25 @@ refuses "a world around cuda in this process" "in-process: of --backend cuda" ll
 refuses "a fixed order and its opposite" "says the opposite" llama-3.1-8b --load-format dummy \
   --backend cuda:fixed_order=0 --batch-invariant
 refuses "another pace" "a server's clock is real" --backend mock --pace 2
+# A backend that is none, or not built in, is told before its model is looked for.
+fails() { # CLAIM PART ARGUMENTS…
+  claim=$1 part=$2
+  shift 2
+  run "$octet" serve "$@"
+  is "$status" 1 "$claim fails"
+  has "$err" "$part" "$claim says why"
+}
+fails "a backend that is none" 'no backend "mok"; there are: mock' --backend mok nobody/nothing
+fails "a key that is none" 'mock: option "clok=real" is not known' --backend fault@mock:clok=real
+if "$octet" --version | grep -q '^CUDA: not'; then
+  fails "cuda that is not built in" "built without CUDA: configure" --backend cuda nobody/nothing
+fi
+for world in mock cpu; do
+  fails "$world with a virtual clock" "$world has a virtual clock: it cannot serve unless" \
+    smollm2-135m --load-format dummy --port 0 --backend "$world:clock=virtual"
+done
+fails "a wrapper of a virtual clock" "fault has a virtual clock" --port 0 \
+  --backend fault@mock:clock=virtual
 run "$octet" serve --backend mock --host example.org
 is "$status" 1 "a host's name fails"
 has "$err" "names are not looked up" "and says why"
