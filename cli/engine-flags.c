@@ -239,8 +239,8 @@ static const flag flags_table[] = {
      PARALLEL(tensor), 1, OCT_PARALLEL_WORLD_MAX, NULL},
     {"pipeline-parallel-size", "N", "(-pp) stages", FLAG_COUNT, PARALLEL(pipeline), 1,
      OCT_PARALLEL_STAGES_MAX, NULL},
-    {"pipeline-layers", "LIST", "layers of each stage: 48,45", FLAG_WHOLE, 0, 0, 0,
-     set_stage_layers},
+    {"pipeline-layers", "LIST", "layers of each stage, 1 or more, of at most 16 stages: 48,45",
+     FLAG_WHOLE, 0, 0, 0, set_stage_layers},
     {"data-parallel-size", "N", "(-dp) data-parallel attention: KV domains of one engine",
      FLAG_COUNT,
      PARALLEL(data), 1, OCT_STEP_DOMAINS_MAX, NULL},
@@ -282,8 +282,8 @@ static const flag flags_table[] = {
      FLAG_GIB, AT(expert_cache_bytes), 0, 1 << 20, NULL},
     {"expert-policy", "P", "lru (frequency-aware) or pinned", FLAG_WORD, 0, 0, 0,
      set_expert_policy},
-    {"expert-warmup", "W", "uniform, power:X or hist:FILE (a line of numbers per layer)", FLAG_WORD,
-     0, 0, 0, set_expert_warmup},
+    {"expert-warmup", "W", "uniform, power:X (~ rank^-X, X <= 4) or hist:FILE (a line per layer)",
+     FLAG_WORD, 0, 0, 0, set_expert_warmup},
     {"expert-miss", "M", "read (a missing expert in host memory) or load (it first)", FLAG_WORD, 0,
      0, 0, set_expert_miss},
     {"policy", "P", "scheduling policy, see below", FLAG_WORD, 0, 0, 0, set_policy},
@@ -511,6 +511,15 @@ set_value(const flag *f, oct_setup_options *o, const char *value, GError **error
     return TRUE;
   }
   return FALSE;
+}
+
+gboolean
+oct_engine_flags_single(const oct_engine_flags *flags, GError **error) {
+  for (gsize i = 0; i < N_FLAGS; i++)
+    if (flags->values[i] != NULL && g_strv_length(choices_of(flags, i)) > 1)
+      return refuse(error, &flags_table[i], flags->values[i],
+                    "a list of values has no meaning here: one configuration is served");
+  return TRUE;
 }
 
 /* Two names of one thing cannot both be given: one would be ignored. */

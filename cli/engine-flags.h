@@ -35,6 +35,9 @@ guint oct_engine_flags_entries(oct_engine_flags *flags, GOptionEntry *entries);
 
 /* How many combinations the values make; 0 with *error when above OCT_ENGINE_VARIANTS_MAX. */
 guint oct_engine_flags_variants(const oct_engine_flags *flags, GError **error);
+/* FALSE with *error: a flag that has several values, where one engine runs. */
+gboolean oct_engine_flags_single(const oct_engine_flags *flags,
+                                 GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* Writes variant `variant` over *options, which oct_setup_options_default() has filled and whose
  * strings are then borrowed from `flags`. `label` (may be NULL) gets "policy stage-aware, …": the
  * flags that have several values, but for the one named `unlabelled` (may be NULL), which is said

@@ -8,6 +8,7 @@
 #include "backends/registry.h"
 #include "cli/gpu-memory.h"
 #include "cli/hf-cache.h"
+#include "cli/serve-parser.h"
 #include "engine/base/file.h"
 #include "engine/model/expert-counts.h"
 #include "engine/text/jinja.h"
@@ -228,7 +229,8 @@ count_cpu_pages(maker *m, GError **error) {
   oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
   guint64 token_bytes = 0, budget = cpu_cache_bytes(m);
   if (m->setup.engine.instance.kv_dtype != OCT_DTYPE_BF16)
-    return refuse(error, "kv-cache-dtype: the cpu keeps float32");
+    return refuse(error, "kv-cache-dtype \"fp8\": the cpu backend keeps float32, or bfloat16 by "
+                         "--backend cpu:kv=bfloat16");
   if (m->setup.num_gpu_blocks_override > 0)
     return TRUE;
   /* A draft model's cache has as many tokens. */
@@ -315,6 +317,26 @@ kv_pages(const oct_model_spec *spec, const oct_memory_plan *memory) {
   return 0;
 }
 
+/* What traffic on a simulated node may have and a server has not. */
+static gboolean
+refuse_of_replay(const maker *m, GError **error) {
+  const oct_setup_options *o = &m->setup;
+  if (o->routing_file != NULL || o->routing_balanced)
+    return refuse(
+        error,
+        "expert-routing \"%s%s\": of octet replay and octet plan; a server has uniform "
+        "or power:X",
+        o->routing_balanced ? "balanced" : "file:", o->routing_balanced ? "" : o->routing_file);
+  if (o->n_nodes > 1)
+    return refuse(error, "nodes %u: of octet replay; a server has 1", o->n_nodes);
+  if (o->router != OCT_ROUTE_LEAST_LOADED)
+    return refuse(error, "router \"%s\": of octet replay; a server's is least-loaded",
+                  oct_routing_rule_name(o->router));
+  if (o->n_prefill > 0)
+    return refuse(error, "prefill-replicas %u: of octet replay; a server has 0", o->n_prefill);
+  return TRUE;
+}
+
 static gboolean
 make_setup(maker *m, GError **error) {
   oct_serve_model *model = m->model;
@@ -332,12 +354,8 @@ make_setup(maker *m, GError **error) {
                   m->setup.engine_preset.name);
   if (m->setup.weight_type != OCT_DTYPE_NONE)
     return refuse(error, "quantization: weights are served as they are stored; see octet convert");
-  if (m->setup.routing_file != NULL || m->setup.routing_balanced)
-    return refuse(error, "expert-routing: of octet replay and octet plan; a server has uniform or "
-                         "power:X");
-  if (m->setup.n_prefill > 0 || m->setup.router != OCT_ROUTE_LEAST_LOADED || m->setup.n_nodes > 1)
-    return refuse(error, "nodes, router, prefill-replicas: of octet replay; a server has replicas "
-                         "on one node, behind a router to the least loaded");
+  if (!refuse_of_replay(m, error))
+    return FALSE;
   if (!oct_setup_make(&m->setup, &model->setup, error))
     return FALSE;
   model->has_setup = TRUE;
@@ -576,58 +594,14 @@ make_renderer(maker *m, GError **error) {
   return TRUE;
 }
 
-/* Names of vLLM's parsers, and the families that do what they do. */
-static const struct {
-  const char *name;
-  gboolean tools, reasoning;
-  oct_parse_family family;
-} parsers[] = {
-    {"none", TRUE, FALSE, OCT_PARSE_PLAIN},         {"hermes", TRUE, FALSE, OCT_PARSE_HERMES},
-    {"llama3_json", TRUE, FALSE, OCT_PARSE_LLAMA3}, {"mistral", TRUE, TRUE, OCT_PARSE_MISTRAL},
-    {"kimi_k2", TRUE, TRUE, OCT_PARSE_KIMI_K2},     {"kimi_k3", TRUE, TRUE, OCT_PARSE_KIMI_K3},
-    {"qwen3", FALSE, TRUE, OCT_PARSE_HERMES},       {"deepseek_r1", FALSE, TRUE, OCT_PARSE_PLAIN},
-};
-
-static gboolean
-find_parser(const char *flag, const char *name, gboolean reasoning, oct_parse_family *family,
-            GError **error) {
-  g_autoptr(GString) known = g_string_new(NULL);
-  for (gsize i = 0; i < G_N_ELEMENTS(parsers); i++) {
-    if (!(reasoning ? parsers[i].reasoning : parsers[i].tools))
-      continue;
-    if (strcmp(parsers[i].name, name) == 0) {
-      *family = parsers[i].family;
-      return TRUE;
-    }
-    g_string_append_printf(known, " %s", parsers[i].name);
-  }
-  return refuse(error, "%s: \"%s\" is none of%s", flag, name, known->str);
-}
-
-/* One parser takes reasoning and tool calls out of an answer; tags of thinking are read by all but
- * Kimi's. */
 static gboolean
 choose_parser(maker *m, GError **error) {
   const oct_serve_options *o = m->options;
   oct_serve_model *model = m->model;
-  oct_parse_family reasoning;
   model->family = model->renderer != NULL
                       ? oct_api_parse_family(oct_chat_renderer_family(model->renderer))
                       : OCT_PARSE_PLAIN;
-  if (o->tool_parser != NULL &&
-      !find_parser("tool-call-parser", o->tool_parser, FALSE, &model->family, error))
-    return FALSE;
-  if (o->reasoning_parser == NULL)
-    return TRUE;
-  if (!find_parser("reasoning-parser", o->reasoning_parser, TRUE, &reasoning, error))
-    return FALSE;
-  if (o->tool_parser == NULL)
-    model->family = reasoning;
-  gboolean kimi = reasoning >= OCT_PARSE_KIMI_K2;
-  if (kimi != (model->family >= OCT_PARSE_KIMI_K2) || (kimi && reasoning != model->family))
-    return refuse(error, "reasoning-parser: \"%s\" does not go with tool-call-parser \"%s\"",
-                  o->reasoning_parser, o->tool_parser);
-  return TRUE;
+  return oct_serve_parser_choose(o->tool_parser, o->reasoning_parser, &model->family, error);
 }
 
 static gboolean
@@ -651,12 +625,8 @@ read_flags(maker *m, GError **error) {
   m->setup.n_replicas = 0; /* until it is given */
   m->setup.description = "cpu";
   m->setup.seed = G_MAXUINT64; /* no --seed has this value */
-  guint n = oct_engine_flags_variants(m->options->flags, error);
-  if (n == 0)
-    return FALSE;
-  if (n > 1)
-    return refuse(error, "a list of values has no meaning here: one configuration is served");
-  if (!oct_engine_flags_apply(m->options->flags, 0, &m->setup, NULL, NULL, error))
+  if (!oct_engine_flags_single(m->options->flags, error) ||
+      !oct_engine_flags_apply(m->options->flags, 0, &m->setup, NULL, NULL, error))
     return FALSE;
   m->model->seeded = m->setup.seed != G_MAXUINT64;
   if (!m->model->seeded)

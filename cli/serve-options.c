@@ -416,8 +416,11 @@ check_values(oct_serve_options *o) {
       return oct_cli_refuse(COMMAND, "--served-model-name: a name is needed");
   if (o->uds != NULL && (o->host != NULL || o->port >= 0))
     return oct_cli_refuse(COMMAND, "--uds: a socket's path takes the place of --host and --port");
-  if (o->shutdown_s < 0 || o->shutdown_s > 86400 || o->grace_s < 0 || o->grace_s > 86400)
-    return oct_cli_refuse(COMMAND, "--shutdown-timeout, --drain-grace: from 0 to 86400 seconds");
+  if (o->shutdown_s < 0 || o->shutdown_s > 86400)
+    return oct_cli_refuse(COMMAND, "--shutdown-timeout: %d is not from 0 to 86400 seconds",
+                          o->shutdown_s);
+  if (o->grace_s < 0 || o->grace_s > 86400)
+    return oct_cli_refuse(COMMAND, "--drain-grace: %d is not from 0 to 86400 seconds", o->grace_s);
   if (o->stalled_s < 1 || o->stalled_s > 86400)
     return oct_cli_refuse(COMMAND, "--stalled-after: %d is not from 1 to 86400 seconds",
                           o->stalled_s);

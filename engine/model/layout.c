@@ -57,7 +57,7 @@ check_stages(const oct_model_spec *spec, const oct_parallel *p, GError **error) 
     if (i < p->pipeline && p->stage_layers[i] == 0)
       return refuse(error, "stage %u of %u has no layers", i, p->pipeline);
     if (i >= p->pipeline && p->stage_layers[i] != 0)
-      return refuse(error, "layers are given for stage %u, but there are %u stages", i,
+      return refuse(error, "layers are given for stages beyond the pipeline parallel size %u",
                     p->pipeline);
     layers += p->stage_layers[i];
   }

@@ -160,8 +160,10 @@ warn_of_unused(oct_setup *s) {
        "nic-latency: no effect without several nodes"},
       {o->n_replicas <= 1 && o->router != OCT_ROUTE_LEAST_LOADED,
        "router: no effect with one replica"},
-      {o->backend == OCT_REPLAY_MOCK && o->exact,
-       "sim-exact: no effect, backend mock has no solver"},
+      {o->backend == OCT_REPLAY_MOCK && o->exact, "sim-exact: no effect without backend simgrid"},
+      {o->backend == OCT_REPLAY_MOCK && o->node == NULL && experts &&
+           (o->moe_kernel != OCT_MOE_KERNEL_MEASURED || o->routing_alpha > 0),
+       "moe-kernel, expert-routing: no effect without a simulated node"},
   };
   for (gsize i = 0; i < G_N_ELEMENTS(checks); i++)
     if (checks[i].unused)

@@ -23,12 +23,23 @@ G_GNUC_PRINTF(2, 3) refuse(GError **error, const char *format, ...) {
 
 /* ---------------------------------------------------------------- values */
 
+/* The value as it stands in the text; owned. */
+static char *
+shown(const json_t *value) {
+  char *dumped = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+  char *out = g_strdup(dumped != NULL ? dumped : "");
+  free(dumped);
+  return out;
+}
+
 static gboolean
 take_count(const char *key, const json_t *value, guint32 low, guint32 high, guint32 *out,
            GError **error) {
   json_int_t n = json_integer_value(value);
-  if (!json_is_integer(value) || n < low || n > high)
-    return refuse(error, "%s is not a whole number from %u to %u", key, low, high);
+  if (!json_is_integer(value) || n < low || n > high) {
+    g_autofree char *text = shown(value);
+    return refuse(error, "%s: %s is not a whole number from %u to %u", key, text, low, high);
+  }
   *out = (guint32)n;
   return TRUE;
 }
@@ -36,8 +47,10 @@ take_count(const char *key, const json_t *value, guint32 low, guint32 high, guin
 static gboolean
 take_share(const char *key, const json_t *value, double *out, GError **error) {
   double x = json_number_value(value);
-  if (!json_is_number(value) || !(x >= 0 && x <= 1))
-    return refuse(error, "%s is not a number from 0 to 1", key);
+  if (!json_is_number(value) || !(x >= 0 && x <= 1)) {
+    g_autofree char *text = shown(value);
+    return refuse(error, "%s: %s is not a number from 0 to 1", key, text);
+  }
   *out = x;
   return TRUE;
 }
@@ -169,6 +182,8 @@ settle(oct_speculative *s, GError **error) {
     return refuse(error, "draft_model: which model?");
   if (s->method == OCT_DRAFT_MODEL && (s->ngram_min > 0 || s->ngram_max > 0))
     return refuse(error, "prompt_lookup_max, prompt_lookup_min: of method ngram");
+  if (s->method == OCT_DRAFT_NGRAM && s->model != NULL && strcmp(s->model, "ngram") != 0)
+    return refuse(error, "model \"%s\": of method draft_model", s->model);
   if (s->method == OCT_DRAFT_NGRAM && s->tensor > 0)
     return refuse(error, "draft_tensor_parallel_size: of method draft_model");
   guint32 either = MAX(s->ngram_min, s->ngram_max);

@@ -18,7 +18,7 @@ refuses() { # CLAIM PART JSON ARGUMENTS…
 refuses "no JSON" "speculative-config: is no JSON" ngram --backend mock
 refuses "another method" 'method "mtp": ngram or draft_model' \
   '{"method":"mtp","num_speculative_tokens":2}' --backend mock
-refuses "too many drafts" "num_speculative_tokens is not a whole number from 1 to 15" \
+refuses "too many drafts" "num_speculative_tokens: 16 is not a whole number from 1 to 15" \
   '{"method":"ngram","num_speculative_tokens":16}' --backend mock
 refuses "acceptance where it is found out" "of a backend without weights" \
   '{"method":"ngram","num_speculative_tokens":2,"acceptance":0.5}' "$llama" --skip-tokenizer-init

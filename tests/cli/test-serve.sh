@@ -23,7 +23,8 @@ refuses "a flag of vLLM with underscores" "--trust-remote-code: model files are 
   --trust_remote_code
 refuses "chunked prefill turned off" "--no-enable-chunked-prefill: prompts come in chunks" \
   --backend mock --no-enable-chunked-prefill
-refuses "a list of values" "one configuration is served" --backend mock --max-num-seqs 1,2
+refuses "a list of values" 'max-num-seqs "1,2": a list of values has no meaning' --backend mock \
+  --max-num-seqs 1,2
 refuses "a port out of range" "--port: 65536" --backend mock --port 65536
 refuses "a port below 0" "--port: -1" --backend mock --port -1
 refuses "a socket without a path" "--uds: a path" --backend mock --uds ""
@@ -31,6 +32,22 @@ refuses "an empty name" "--served-model-name: a name" --backend mock --served-mo
 refuses "a limit below its least" "--header-timeout-ms: 9 ms is below the limit of 10" \
   --backend mock --header-timeout-ms 9
 refuses "a stall of no time" "--stalled-after: 0" --backend mock --stalled-after 0
+refuses "an end of no time" "--shutdown-timeout: -1 is not from 0" --backend mock \
+  --shutdown-timeout -1
+refuses "a grace of more than a day" "--drain-grace: 86401 is not" --backend mock \
+  --drain-grace 86401
+refuses "several nodes" "nodes 2: of octet replay" --backend mock --nodes 2
+refuses "another router" 'router "round-robin": of octet replay' --backend mock --router round-robin
+refuses "a stage without layers" 'pipeline-layers "16,0": layers of each stage, 1 or more' \
+  --backend mock --pipeline-layers 16,0
+refuses "replicas for prompts" "prefill-replicas 1: of octet replay" --backend mock --replicas 2 \
+  --prefill-replicas 1
+refuses "experts in turn" 'expert-routing "balanced": of octet replay' --backend mock \
+  --expert-routing balanced
+refuses "measured experts" 'expert-routing "file:F": of octet replay' --backend mock \
+  --expert-routing file:F
+refuses "a cache in fp8, on cpu," 'kv-cache-dtype "fp8": the cpu backend keeps float32' \
+  smollm2-135m --load-format dummy --kv-cache-dtype fp8
 refuses "an empty key" "a key is empty" --backend mock --api-key ""
 refuses "simgrid without a node" "A profile such as h200-hgx8" llama-3.1-8b --backend simgrid
 refuses "two parsers that do not go together" "does not go with" --backend mock \

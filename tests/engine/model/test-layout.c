@@ -234,7 +234,7 @@ test_stage_lists(void) {
   expect_illegal(spec, &p, "92 layers together, kimi-k3 has 93");
   p.stage_layers[1] = 44;
   p.stage_layers[2] = 1;
-  expect_illegal(spec, &p, "layers are given for stage 2, but there are 2 stages");
+  expect_illegal(spec, &p, "layers are given for stages beyond the pipeline parallel size 2");
   p.stage_layers[0] = p.stage_layers[1] = G_MAXUINT32;
   p.stage_layers[2] = 0;
   expect_illegal(spec, &p, "8589934590 layers together");
