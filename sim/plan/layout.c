@@ -321,6 +321,7 @@ oct_plan_serve_command(const oct_plan_layout *layout) {
   oct_setup_options_default(&standard);
   GString *line = g_string_new("octet serve ");
   g_string_append(line, o->model);
+  g_string_append(line, " --backend cuda"); /* what a node has; a server's own default is cpu */
   add_layout_flags(line, o);
   add_count(line, "max-num-seqs", e->max_num_seqs, 0);
   add_count(line, "max-num-batched-tokens", e->max_num_batched_tokens, 0);

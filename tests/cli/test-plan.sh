@@ -91,6 +91,7 @@ if "$octet" --version | grep -q 'SimGrid: [0-9]'; then
       --coarse-requests 50 --duration 2s --json "$work/serve.json" "$@"
     has "$out" "recommended on h200-hgx8: $layout" "$layout is recommended"
     line=$(sed -n 's/^ *"serve": "octet \(.*\)",$/\1/p' "$work/serve.json")
+    has "$line" " --backend cuda " "... for a server on GPUs"
     : >"$work/served"
     # shellcheck disable=SC2086 # a command's words
     timeout 60 "$octet" $line --backend simgrid --node h200-hgx8 --uds "$work/socket" \

@@ -149,12 +149,14 @@ test_command(void) {
   l.options.engine.instance.kv_dtype = OCT_DTYPE_FP8;
   g_autofree char *line = oct_plan_serve_command(&l);
   g_assert_cmpstr(line, ==,
-                  "octet serve llama-3.1-8b --tensor-parallel-size 4 --kv-cache-dtype fp8");
+                  "octet serve llama-3.1-8b --backend cuda --tensor-parallel-size 4 "
+                  "--kv-cache-dtype fp8");
   /* One GPU is said too: a server on a simulated node would take all of it. */
   l.options.engine.instance.parallel.tensor = 1;
   g_autofree char *single = oct_plan_serve_command(&l);
   g_assert_cmpstr(single, ==,
-                  "octet serve llama-3.1-8b --tensor-parallel-size 1 --kv-cache-dtype fp8");
+                  "octet serve llama-3.1-8b --backend cuda --tensor-parallel-size 1 "
+                  "--kv-cache-dtype fp8");
   /* Knobs that were asked for go on. */
   l.options.gpu_memory_utilization = 0.8;
   l.options.engine.preemption = OCT_PREEMPT_RECOMPUTE;
@@ -162,8 +164,9 @@ test_command(void) {
   l.options.engine.instance.eager = TRUE;
   g_autofree char *knobs = oct_plan_serve_command(&l);
   g_assert_cmpstr(knobs, ==,
-                  "octet serve llama-3.1-8b --tensor-parallel-size 1 --kv-cache-dtype fp8 "
-                  "--gpu-memory-utilization 0.8 --preemption recompute --no-async-scheduling "
+                  "octet serve llama-3.1-8b --backend cuda --tensor-parallel-size 1 "
+                  "--kv-cache-dtype fp8 --gpu-memory-utilization 0.8 --preemption recompute "
+                  "--no-async-scheduling "
                   "--enforce-eager");
   l.options.num_gpu_blocks_override = 512;
   g_autofree char *pages = oct_plan_serve_command(&l);
