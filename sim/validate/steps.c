@@ -458,6 +458,16 @@ report(reading *r) {
   return part;
 }
 
+static gboolean
+has_steps(const reading *r, GError **error) {
+  if (oct_score_n(&r->all.score) > 0)
+    return TRUE;
+  g_set_error(error, OCT_VALIDATE_ERROR, OCT_VALIDATE_ERROR_DATA,
+              "%s: no step is left to price without the first %u of each instance",
+              r->validation->log, r->validation->skip);
+  return FALSE;
+}
+
 json_t *
 oct_validate_steps(const oct_steps_validation *validation, GError **error) {
   g_autofree reading *r = g_new0(reading, 1);
@@ -469,7 +479,7 @@ oct_validate_steps(const oct_steps_validation *validation, GError **error) {
     r->profile = oct_profile_load(validation->node, NULL, NULL, error);
   if (r->profile != NULL) {
     r->window = oct_cost_window(r->spec);
-    if (read_routing(r, error) && read_log(r, error))
+    if (read_routing(r, error) && read_log(r, error) && has_steps(r, error))
       part = report(r);
   }
   for (guint i = 0; i < r->n_instances; i++)

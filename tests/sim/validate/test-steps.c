@@ -94,6 +94,11 @@ finds_a_known_error(void) {
   rows = json_object_get(json_array_get(json_object_get(part, "tables"), 0), "rows");
   g_assert_cmpuint(json_array_size(rows), ==, 2);
   json_decref(part);
+  /* Where none is left there is no error to tell, and no aim that was met or missed. */
+  g_assert_null(validate(1000, &error));
+  g_assert_error(error, OCT_VALIDATE_ERROR, OCT_VALIDATE_ERROR_DATA);
+  g_assert_nonnull(strstr(error->message, "no step is left to price without the first 1000"));
+  g_clear_error(&error);
 }
 
 /* What all decodes of a log, 64 at a time, are off by in per cent, priced with `routing_file`. */
