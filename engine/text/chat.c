@@ -272,7 +272,7 @@ choose(oct_chat_renderer *renderer, const char *choice, GError **error) {
     }
   if (choice != NULL && strchr(choice, '{') == NULL) {
     g_set_error(error, OCT_TEXT_ERROR, OCT_TEXT_ERROR_UNSUPPORTED,
-                "--chat-template '%.100s' is neither a family nor a template: the families are "
+                "'%.100s' is neither a family nor a template: the families are "
                 "chatml, llama3, mistral, qwen2.5, qwen3, kimi-k2 and kimi-k3",
                 choice);
     return FALSE;
