@@ -1,9 +1,13 @@
 #!/bin/sh
-# The manuals against the program: each command of a block runs, each flag that a command is given
-# in the text is one of its own, and each file that is named exists.
+# The manuals and the folders' READMEs against the program: each command of a block of the manuals
+# runs; everywhere each flag that a command is given in the text is one of its own, each key of a
+# backend too, and each file that is named exists.
 . "$OCT_SRCDIR/tests/tap"
 
-pages=$(cd "$OCT_SRCDIR" && echo README.md doc/*.md)
+manuals=$(cd "$OCT_SRCDIR" && echo README.md doc/*.md)
+readmes=$(cd "$OCT_SRCDIR" && find backends cli client engine kernels sim traces tests \
+  -name README.md ! -path 'tests/golden/*' | sort)
+pages="$manuals $readmes"
 
 # Commands of octet in the pages, a line each: "PAGE KIND COMMAND", where KIND is block (a line of a
 # block, continuations joined) or text (between backquotes, which may go over a line's end).
@@ -66,6 +70,19 @@ while read -r page kind line; do
 done <"$work/commands" >"$work/wrong"
 is "$(sort -u "$work/wrong")" "" "each command exists, and has the flags that it is given"
 
+# --- keys of backends, as in cuda:nvls=1
+"$octet" help backends >"$work/backends"
+for page in $pages; do
+  grep -oE '\b(cpu|cuda|mock|fault|record|remote|simgrid):[a-z_]+=' "$OCT_SRCDIR/$page" | sort -u |
+    tr ':=' '  ' | while read -r world key; do
+    awk -v world="$world" -v key="$key" '
+      /^[a-z]/ { there = $1 == world ":" || $1 == world "@:"; known += there }
+      there && $1 == key { found = 1 }
+      END { exit known && !found }' "$work/backends" || echo "$page: $world has no key $key"
+  done
+done >"$work/keys"
+is "$(cat "$work/keys")" "" "each key that a backend is given is one of its own"
+
 # --- files that are named
 for page in $pages; do
   grep -oE '`(backends|cli|client|doc|engine|kernels|sim|tests|tools|traces)/[A-Za-z0-9_./*-]+`' \
@@ -75,6 +92,8 @@ for page in $pages; do
       "$OCT_SRCDIR"/$file-*.md; do
       [ ! -e "$found" ] || continue 2
     done
+    # A program is what a Makefile names.
+    grep -qs "%D%/${file#*/}\$" "$OCT_SRCDIR/${file%%/*}/Makefile.am.inc" && continue
     echo "$page: $file"
   done
 done >"$work/missing"
@@ -123,6 +142,7 @@ shortened() {
 "$OCT_SRCDIR/tools/case-study" --list >"$work/elsewhere"
 ran=0
 while read -r page kind line; do
+  case $page in README.md | doc/*) ;; *) continue ;; esac
   [ "$kind" = block ] && ! grep -Fxq -- "$line" "$work/elsewhere" || continue
   line=$(shortened "$line")
   [ "$line" ] || continue
