@@ -48,8 +48,10 @@ set_context(oct_setup_options *o, const char *value) {
 static gboolean
 set_kv_dtype(oct_setup_options *o, const char *value) {
   gboolean fp8 = strcmp(value, "fp8") == 0 || strcmp(value, "fp8_e4m3") == 0;
+  if (strcmp(value, "auto") == 0)
+    return TRUE; /* as the options have it */
   o->engine.instance.kv_dtype = fp8 ? OCT_DTYPE_FP8 : OCT_DTYPE_BF16;
-  return fp8 || strcmp(value, "auto") == 0 || strcmp(value, "bfloat16") == 0;
+  return fp8 || strcmp(value, "bfloat16") == 0;
 }
 
 static gboolean

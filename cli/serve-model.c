@@ -24,6 +24,7 @@ typedef struct maker {
   char *description;                    /* of the world, owned; NULL: cpu with plain options */
   gboolean is_cpu, is_mock, is_simgrid; /* with plain options */
   gboolean on_cpu, on_cuda;             /* what computes, whatever is round it */
+  gboolean kv_bf16;                     /* asked for: the cpu's own is float32 */
   oct_serve_told told;
   void *user;
 } maker;
@@ -177,6 +178,22 @@ choose_order(maker *m, const char *inner, GError **error) {
   return TRUE;
 }
 
+/* The cpu keeps its cache by its own key, whatever the instance's type is. */
+static gboolean
+choose_cache(maker *m, const char *inner, GError **error) {
+  if (!m->on_cpu)
+    return TRUE;
+  if (m->kv_bf16 && strstr(inner, "kv=float32") != NULL)
+    return refuse(error, "kv-cache-dtype \"bfloat16\": kv=float32 of --backend says the opposite");
+  if (m->kv_bf16 && m->description != NULL) {
+    char *text = with_option(m->description, "kv", "bfloat16");
+    g_free(m->description);
+    m->description = text;
+  }
+  m->kv_bf16 |= strstr(inner, "kv=bfloat16") != NULL;
+  return TRUE;
+}
+
 /* "mock", "simgrid", "cpu", or a description of another world. */
 static gboolean
 choose_backend(maker *m, GError **error) {
@@ -196,8 +213,8 @@ choose_backend(maker *m, GError **error) {
     m->description = with_option(text, "clock", "real");
   else if (text != NULL && !m->is_cpu)
     m->description = g_strdup(text);
-  return choose_order(m, inner, error) && choose_process(m, error) &&
-         (text == NULL || oct_backend_check(text, error));
+  return choose_order(m, inner, error) && choose_cache(m, inner, error) &&
+         choose_process(m, error) && (text == NULL || oct_backend_check(text, error));
 }
 
 /* vLLM's replicas; with expert parallelism, or where replicas have a number of their own, attention
@@ -223,14 +240,14 @@ cpu_cache_bytes(const maker *m) {
   return MIN(CPU_CACHE_MAX, (guint64)info.totalram * info.mem_unit / 4);
 }
 
-/* Pages that fit into the memory for the cache, which the cpu keeps in float32. */
+/* Pages that fit into the memory for the cache. */
 static gboolean
 count_cpu_pages(maker *m, GError **error) {
   oct_layer_group groups[OCT_MODEL_GROUPS_MAX];
   guint64 token_bytes = 0, budget = cpu_cache_bytes(m);
   if (m->setup.engine.instance.kv_dtype != OCT_DTYPE_BF16)
-    return refuse(error, "kv-cache-dtype \"fp8\": the cpu backend keeps float32, or bfloat16 by "
-                         "--backend cpu:kv=bfloat16");
+    return refuse(error,
+                  "kv-cache-dtype \"fp8\": the cpu backend keeps float32 (auto), or bfloat16");
   if (m->setup.num_gpu_blocks_override > 0)
     return TRUE;
   /* A draft model's cache has as many tokens. */
@@ -242,7 +259,7 @@ count_cpu_pages(maker *m, GError **error) {
       return FALSE;
     guint n = oct_model_groups(spec, OCT_DTYPE_BF16, groups);
     for (guint i = 0; i < n; i++)
-      token_bytes += 2 * groups[i].token_bytes; /* float32 */
+      token_bytes += (m->kv_bf16 ? 1 : 2) * groups[i].token_bytes;
     context = path == paths ? spec->max_position : context;
   }
   guint64 page_bytes = MAX(1, token_bytes * m->setup.engine.instance.block_size);
@@ -438,6 +455,7 @@ cpu_world(const maker *m, GError **error) {
       options.format = formats[i].format;
   options.model = needs_no_files(m) ? NULL : m->model->path;
   options.seed = m->setup.seed;
+  options.kv = m->kv_bf16 ? OCT_KV_BF16 : OCT_KV_F32;
   if (m->options->dtype != NULL && g_str_has_prefix(m->options->dtype, "float") &&
       strcmp(m->options->dtype, "float16") != 0)
     options.weights = OCT_CPU_WEIGHTS_FLOAT32;
@@ -625,9 +643,13 @@ read_flags(maker *m, GError **error) {
   m->setup.n_replicas = 0; /* until it is given */
   m->setup.description = "cpu";
   m->setup.seed = G_MAXUINT64; /* no --seed has this value */
+  m->setup.engine.instance.kv_dtype = OCT_DTYPE_NONE;
   if (!oct_engine_flags_single(m->options->flags, error) ||
       !oct_engine_flags_apply(m->options->flags, 0, &m->setup, NULL, NULL, error))
     return FALSE;
+  m->kv_bf16 = m->setup.engine.instance.kv_dtype == OCT_DTYPE_BF16;
+  if (m->setup.engine.instance.kv_dtype == OCT_DTYPE_NONE)
+    m->setup.engine.instance.kv_dtype = OCT_DTYPE_BF16;
   m->model->seeded = m->setup.seed != G_MAXUINT64;
   if (!m->model->seeded)
     m->setup.seed = 1;

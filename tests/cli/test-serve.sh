@@ -48,6 +48,8 @@ refuses "measured experts" 'expert-routing "file:F": of octet replay' --backend 
   --expert-routing file:F
 refuses "a cache in fp8, on cpu," 'kv-cache-dtype "fp8": the cpu backend keeps float32' \
   smollm2-135m --load-format dummy --kv-cache-dtype fp8
+refuses "a cache and its opposite" "kv=float32 of --backend says the opposite" smollm2-135m \
+  --load-format dummy --backend cpu:kv=float32 --kv-cache-dtype bfloat16
 refuses "an empty key" "a key is empty" --backend mock --api-key ""
 refuses "simgrid without a node" "A profile such as h200-hgx8" llama-3.1-8b --backend simgrid
 refuses "two parsers that do not go together" "does not go with" --backend mock \
@@ -83,6 +85,20 @@ has "$err" "names are not looked up" "and says why"
 run "$octet" serve --backend mock --api-key-file /dev/zero
 is "$status" 1 "a file of keys without an end fails"
 has "$err" "/dev/zero: longer than 1048576 bytes" "and says why"
+
+# --- the cpu's cache: 46,080 B a token in float32, half of them in bfloat16
+pages() { # WANTED CLAIM ARGUMENTS…
+  wanted=$1 claim=$2
+  shift 2
+  run "$octet" serve smollm2-135m --load-format dummy --kv-cache-memory-bytes 7372800 \
+    --host example.org "$@"
+  has "$out$err" " $wanted KV pages of 16" "$claim"
+}
+pages 10 "the cpu keeps its cache in float32"
+pages 10 "... by --kv-cache-dtype auto too" --kv-cache-dtype auto
+pages 20 "... and in bfloat16 where that is asked for" --kv-cache-dtype bfloat16
+pages 20 "... of a cpu with options" --kv-cache-dtype bfloat16 --backend cpu:threads=1
+pages 20 "... and by the backend's own key" --backend cpu:kv=bfloat16
 
 # --- config files
 config() { # TEXT PART CLAIM
