@@ -163,7 +163,7 @@ oct_channel_push(oct_channel *c, channel_side side, const channel_message *messa
 channel_answer
 oct_channel_pop(oct_channel *c, channel_side side, channel_message *message, const guint8 **body) {
   ring_positions *p = &c->memory->positions[side];
-  guint64 there = atomic_load_explicit(&p->written, memory_order_acquire) - c->read[side];
+  guint64 there = oct_channel_unread(c, side);
   if (there == 0)
     return CHANNEL_NONE;
   if (there > c->ring_bytes || there < sizeof *message)
@@ -182,6 +182,12 @@ oct_channel_pop(oct_channel *c, channel_side side, channel_message *message, con
   *body = c->body[side];
   atomic_store_explicit(&p->read, c->read[side], memory_order_release);
   return CHANNEL_OK;
+}
+
+guint64
+oct_channel_unread(const oct_channel *c, channel_side side) {
+  return atomic_load_explicit(&c->memory->positions[side].written, memory_order_acquire) -
+         c->read[side];
 }
 
 void

@@ -62,6 +62,8 @@ channel_answer oct_channel_push(oct_channel *channel, channel_side side,
  */
 channel_answer oct_channel_pop(oct_channel *channel, channel_side side, channel_message *message,
                                const guint8 **body);
+/* Bytes of what the reader, this process, has not popped. */
+guint64 oct_channel_unread(const oct_channel *channel, channel_side side);
 /* The longest body. */
 guint32 oct_channel_body_max(const oct_channel *channel);
 

@@ -71,20 +71,29 @@ copy_out(rig *r, guint64 ticket) {
   rig_beside(r, ticket, &c, 1);
 }
 
+/* On a slow machine, what was to be in flight may have ended. */
+static gboolean
+is_end(const oct_event *event) {
+  return event->kind == OCT_EVENT_STEP_DONE || event->kind == OCT_EVENT_COPY_DONE;
+}
+
 /* Lets the worker take what was handed on. */
 static void
 settle(rig *r) {
   oct_event event;
-  g_assert_true(oct_world_next(r->world, r->world->now_ns + 15 * MS, &event));
+  oct_time until = r->world->now_ns + 15 * MS;
+  do
+    g_assert_true(oct_world_next(r->world, until, &event));
+  while (is_end(&event));
   g_assert_cmpstr(oct_event_name(event.kind), ==, "TIMER");
 }
 
 static void
 expect_fault(rig *r, oct_event_kind kind, oct_severity severity, const char *why) {
   oct_event event;
-  do /* on a slow machine, what was to be in flight may have ended */
+  do
     g_assert_true(oct_world_next(r->world, OCT_TIME_NEVER, &event));
-  while (event.kind == OCT_EVENT_STEP_DONE || event.kind == OCT_EVENT_COPY_DONE);
+  while (is_end(&event));
   g_assert_cmpstr(oct_event_name(event.kind), ==, oct_event_name(kind));
   g_assert_cmpuint(event.instance, ==, r->instance);
   g_assert_cmpstr(oct_severity_name(event.fault->severity), ==, oct_severity_name(severity));
@@ -101,6 +110,25 @@ expect_silence(rig *r) {
   g_assert_cmpstr(oct_event_name(event.kind), ==, "TIMER");
 }
 
+/* A process that has ended may not have been told of: then its end is the first opening's as well,
+ * and not the next one's. */
+static void
+open_again(rig *r) {
+  g_autoptr(GError) error = NULL;
+  oct_event event;
+  g_assert_true(oct_world_open(r->world, &r->config, &r->instance, &error));
+  do
+    g_assert_true(oct_world_next(r->world, OCT_TIME_NEVER, &event));
+  while (event.kind == OCT_EVENT_OPEN_PROGRESS);
+  if (event.kind == OCT_EVENT_OPEN_FAILED) {
+    rig_open(r);
+    return;
+  }
+  g_assert_cmpstr(oct_event_name(event.kind), ==, "OPENED");
+  r->capabilities = *event.capabilities;
+  r->number = r->n_flights = 0;
+}
+
 /* Another worker serves the next instance. */
 static void
 expect_recovery(rig *r, pid_t old) {
@@ -113,8 +141,9 @@ expect_recovery(rig *r, pid_t old) {
     g_assert_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_DEVICE);
     rig_close(r);
   }
-  g_assert_true(is_gone(old));
-  rig_open(r);
+  while (!is_gone(old))
+    usleep(1000);
+  open_again(r);
   g_assert_cmpint(oct_remote_worker(r->world), !=, old);
   prefill(r, 0);
   rig_submit(r);
@@ -218,15 +247,23 @@ kill_under_two(rig *r) {
   expect_recovery(r, worker);
 }
 
+/* A step that ends, and nobody listens. */
+static void
+end_unheard(rig *r, guint32 slot) {
+  const oct_channel *channel = oct_remote_channel(r->world);
+  guint64 before = oct_channel_unread(channel, CHANNEL_TO_FRONT);
+  prefill(r, slot);
+  rig_submit(r);
+  while (oct_channel_unread(channel, CHANNEL_TO_FRONT) <= before)
+    usleep(1000);
+}
+
 /* What it had said before it died counts. */
 static void
 kill_after_the_end(rig *r) {
   pid_t worker = oct_remote_worker(r->world);
-  prefill(r, 0);
-  rig_submit(r);
-  prefill(r, 1);
-  rig_submit(r);
-  usleep(300 * 1000); /* both end, and nobody listens */
+  end_unheard(r, 0);
+  end_unheard(r, 1);
   g_assert_cmpint(kill(worker, SIGKILL), ==, 0);
   while (!is_gone(worker))
     usleep(1000);
@@ -252,16 +289,22 @@ last_words_count(void) {
 static void
 survives_while_opening(void) {
   defaults();
-  inner = SLOW ",open_ns=100000000";
+  inner = SLOW ",open_ns=1000000000";
   oct_instance_config config = fixture_config(fixture_dense(), OCT_PARALLEL_DEFAULT);
   rig_run_closed(new_world(), &config, kill_while_opening);
 }
 
 /* ---------------------------------------------------------------- hung */
 
+/* Behind a sign of life: how long ago the last one was is the machine's matter. */
 static void
 stop(rig *r) {
   pid_t worker = oct_remote_worker(r->world);
+  const channel_status *status = oct_channel_status(oct_remote_channel(r->world));
+  guint64 before = atomic_load(&status->heartbeat);
+  do
+    settle(r);
+  while (atomic_load(&status->heartbeat) == before);
   oct_time from = r->world->now_ns;
   g_assert_cmpint(kill(worker, SIGSTOP), ==, 0);
   expect_fault(r, OCT_EVENT_FAULT, OCT_SEVERITY_INSTANCE, "worker hung: silent for ");
@@ -270,16 +313,9 @@ stop(rig *r) {
 }
 
 static void
-stop_idle(rig *r) {
-  settle(r);
-  stop(r);
-}
-
-static void
 stop_with_steps(rig *r) {
   prefill(r, 0);
   rig_submit(r);
-  settle(r);
   stop(r);
 }
 
@@ -366,7 +402,8 @@ says_how_it_ended(void) {
                  {'h', "worker hung: silent for "}};
   for (gsize i = 0; i < G_N_ELEMENTS(endings); i++) {
     defaults();
-    options.hang_ns = 500 * MS;
+    if (endings[i].how == 'h')
+      options.hang_ns = 500 * MS;
     ending = endings[i].how;
     ending_reason = endings[i].reason;
     g_autoptr(GError) error = NULL;
@@ -481,9 +518,8 @@ kill_keeper(rig *r) {
   pid_t worker = oct_remote_worker(r->world);
   kill(oct_remote_keeper(r->world), SIGKILL);
   expect_fault(r, OCT_EVENT_FAULT, OCT_SEVERITY_FATAL, "the worker's keeper is gone");
-  for (int i = 0; i < 1000 && !is_gone(worker); i++)
+  while (!is_gone(worker)) /* it does not outlive its keeper */
     usleep(1000);
-  g_assert_true(is_gone(worker)); /* it does not outlive its keeper */
   expect_silence(r);
 }
 
@@ -581,7 +617,7 @@ main(int argc, char **argv) {
                          survives_a_killed_worker);
   g_test_add_func("/remote/killed/its-last-words-count", last_words_count);
   g_test_add_func("/remote/killed/while-opening", survives_while_opening);
-  g_test_add_data_func("/remote/hung/idle", (gconstpointer)(gsize)stop_idle, kills_a_hung_worker);
+  g_test_add_data_func("/remote/hung/idle", (gconstpointer)(gsize)stop, kills_a_hung_worker);
   g_test_add_data_func("/remote/hung/with-steps-in-flight", (gconstpointer)(gsize)stop_with_steps,
                        kills_a_hung_worker);
   g_test_add_data_func("/remote/hung/not-for-a-moment-nor-unwatched",
