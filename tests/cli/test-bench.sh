@@ -47,7 +47,7 @@ refused 2 "request-timeout" $nobody --request-timeout 5
 # --- a server of octet's own
 # field NAME FILE: the first number or word of that name.
 field() { sed -n "s/^ *\"$1\": \"\{0,1\}\([^\",]*\).*/\1/p" "$2" | head -n 1; }
-"$octet" serve --backend mock --uds "$work/socket" --disable-access-log >"$work/served" 2>&1 &
+"$octet" serve --backend mock --uds "$work/socket" >"$work/served" 2>&1 &
 server=$!
 trap 'kill $server 2>/dev/null; rm -rf "$work"' EXIT
 at="unix:$work/socket --ready-check-timeout 30s --text --ignore-eos --random-input-len 20"
@@ -125,7 +125,13 @@ kill "$without"
 wait "$without"
 
 # Interrupted: what was measured is told.
-timeout -s INT 3 "$octet" bench $at --rate 20 --num-prompts 100000 >"$work/out" 2>"$work/err"
+asked() { grep -c "POST /v1/completions" "$work/served"; }
+before=$(asked)
+"$octet" bench $at --rate 20 --num-prompts 100000 >"$work/out" 2>"$work/err" &
+bench=$!
+until_true '[ "$(asked)" -gt "$before" ]'
+kill -INT $bench
+wait $bench
 has "$(cat "$work/out")" "interrupted" "a report comes after an interrupt"
 kill "$server"
 wait "$server"

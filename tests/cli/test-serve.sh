@@ -253,21 +253,24 @@ ends TERM 0 "and it ends well too"
 
 # --- clients that leave, and the server's end; a step takes 20 ms
 slow=mock:fixed_ns=20000000
-long='{"prompt":"hi","max_tokens":100,"ignore_eos":true,"stream":true}'
-begin() { # a stream in the background: $client
+begin() { # TOKENS ARGUMENTS…: a stream in the background: $client
+  tokens=$1
+  shift
   : >"$work/stream"
-  curl -s -N "$@" -H "$json" -d "$long" >"$work/stream" &
+  curl -s -N "$@" -H "$json" >"$work/stream" -d \
+    "{\"prompt\":\"hi\",\"max_tokens\":$tokens,\"ignore_eos\":true,\"stream\":true}" &
   client=$!
   until_true '[ $(grep -c data: "$work/stream") -gt 2 ]'
 }
+endless=8000 # for a test: minutes
 running() { ask "$url/metrics" | grep -c '^vllm:num_requests_running{.*} 1$'; }
 serve --backend $slow --port 0 --record "$work/record.jsonl" --enable-log-requests
-begin "$url/v1/completions"
+begin $endless "$url/v1/completions"
 is "$(running)" 1 "a stream runs"
 kill $client
 until_true '[ "$(running)" -eq 0 ]'
 is "$(running)" 0 "it is cancelled when its client has left"
-begin "$url/v1/completions"
+begin 100 "$url/v1/completions"
 kill -TERM $pid
 until_true '! ask -o /dev/null "$url/livez"'
 ok $? "a server that drains takes no more connections"
@@ -281,7 +284,7 @@ run "$octet" replay "$work/record.jsonl" --model smollm2-135m --backend mock
 is "$status" 0 "what was recorded can be replayed"
 
 serve --backend $slow --port 0 --shutdown-timeout 0
-begin "$url/v1/completions"
+begin $endless "$url/v1/completions"
 ends TERM 1 "out of time, it exits with failure"
 wait $client
 has "$(cat "$work/stream")" 'data: {"error":' "each stream is told"
@@ -298,10 +301,12 @@ ends TERM 1 "a second signal exits at once"
 
 serve --backend $slow --uds "$work/socket"
 is "$(ls -l "$work/socket" | cut -c 1-10)" "srw-------" "a Unix socket is the owner's"
-begin --unix-socket "$work/socket" http://localhost/v1/completions
+begin $endless --unix-socket "$work/socket" http://localhost/v1/completions
+kill -STOP $pid # what comes meanwhile comes at once
 kill -TERM $pid
+kill -INT $pid
+kill -CONT $pid
 until_true 'grep -q draining "$work/err"'
-kill -TERM $pid # an echo
 sleep 0.4
 kill -0 $pid
 ok $? "an echo of the signal is none"
@@ -371,7 +376,7 @@ ends TERM 0 "it ends as asked"
 
 # --- an engine that hangs does not hold up health
 serve --backend "fault:script=hang/3@mock" --port 0 --stalled-after 1
-curl -s -m 60 "$url/v1/completions" -H "$json" -d "$long" >/dev/null &
+curl -s "$url/v1/completions" -H "$json" -d '{"prompt":"hi","max_tokens":100}' >/dev/null &
 client=$!
 until_true '[ "$(code "$url/health")" = 503 ]'
 has "$(ask "$url/health")" '"status":"stalled","reason":"no step has ended' "stalled, it says"

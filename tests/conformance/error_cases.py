@@ -157,7 +157,7 @@ def load_of(bed):
     return httpx.get(bed.server.url + "/load", headers=headers).json()["server_load"]
 
 
-def settles(bed, wanted, seconds=5.0):
+def settles(bed, wanted, seconds=60.0):
     end = time.monotonic() + seconds
     while load_of(bed) != wanted and time.monotonic() < end:
         time.sleep(0.02)
