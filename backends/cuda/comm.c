@@ -148,7 +148,7 @@ join_peers(oct_cuda_comm *c) {
   c->ring->buffers[c->member] = oct_cuda_alloc(r, EXCHANGE_BYTES, "buffers of sums");
   c->ring->signals[c->member] = oct_cuda_alloc(r, OCT_CUDA_SIGNAL_BYTES, "signals of sums");
   c->failed = oct_cuda_alloc_pinned(r, sizeof *c->failed, "signals of sums");
-  if (r->failed)
+  if (oct_cuda_has_failed(r))
     return FALSE;
   pthread_mutex_lock(&c->circle->lock);
   c->ring->failed[c->member] = c->failed;
@@ -175,7 +175,7 @@ join_shared(oct_cuda_comm *c, gsize elements) {
   c->sum = oct_cuda_alloc(r, elements * oct_cuda_type_bytes(oct_cuda_rank_type(r)), "sums");
   c->ring->written[c->member] = oct_cuda_event_new(r);
   c->ring->taken[c->member] = oct_cuda_event_new(r);
-  return !r->failed && oct_cuda_group_meet_some(r->group, &c->ring->meeting);
+  return !oct_cuda_has_failed(r) && oct_cuda_group_meet_some(r->group, &c->ring->meeting);
 }
 
 /* Rank (stage, domain, tensor) in its ring. */

@@ -275,7 +275,7 @@ oct_cuda_forward_run(oct_cuda_forward *f, const oct_cuda_pass *pass) {
   }
   if (!f->rank->is_first || f->rank->group->n_tensor == 1)
     first_norm(f);
-  for (guint32 i = 0; i < f->rank->n_layers && !f->rank->failed; i++) {
+  for (guint32 i = 0; i < f->rank->n_layers && !oct_cuda_has_failed(f->rank); i++) {
     const oct_cuda_layer *l = &f->model->layers[i];
     const oct_cuda_layer *next = i + 1 < f->rank->n_layers ? l + 1 : NULL;
     run_layer(f, l, next, next != NULL ? next->attn_norm : f->model->final_norm);
@@ -487,7 +487,7 @@ oct_cuda_forward_new(const oct_cuda_forward_options *options) {
   f->type = oct_cuda_rank_type(f->rank);
   f->n_join = f->options.comms[OCT_CUDA_CIRCLE_DOMAINS] != NULL ? f->rank->group->n_domains : 1;
   make_room(f);
-  if (f->rank->failed)
+  if (oct_cuda_has_failed(f->rank))
     g_clear_pointer(&f, oct_cuda_forward_free);
   return f;
 }

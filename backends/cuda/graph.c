@@ -84,12 +84,12 @@ oct_cuda_stepper_run_padded(oct_cuda_stepper *s, const oct_cuda_domain_plan *d,
   oct_cuda_graph *g = s->eager ? NULL : find(s, d, kind, &is_new);
   if (g == NULL || (is_new && !d->plain)) {
     oct_cuda_stepper_enqueue_forward(s, d, in);
-    return !s->rank.failed;
+    return !oct_cuda_has_failed(&s->rank);
   }
   if (g->graph == NULL) {
     /* Once as it is, so that every plan of a product is made: then for the next time. */
     oct_cuda_stepper_enqueue_forward(s, d, in);
-    return !s->rank.failed && capture(s, d, in, &g->graph);
+    return !oct_cuda_has_failed(&s->rank) && capture(s, d, in, &g->graph);
   }
   return oct_cuda_note(&s->rank, cudaGraphLaunch(g->graph, s->rank.compute), "a graph");
 }
@@ -100,7 +100,7 @@ oct_cuda_stepper_warm_graphs(oct_cuda_stepper *s) {
     return TRUE;
   s->graphs = g_new0(oct_cuda_graph, OCT_CUDA_GRAPHS_MAX);
   oct_cuda_inputs *in = oct_cuda_stepper_inputs(s, 0); /* zeroed: no sequences */
-  for (guint32 n = 1; n <= s->padding.decodes && !s->rank.failed; n++) {
+  for (guint32 n = 1; n <= s->padding.decodes && !oct_cuda_has_failed(&s->rank); n++) {
     oct_cuda_domain_plan d = {.padded = {n, n, n, n}, .plain = TRUE};
     if (oct_cuda_graph_size(n, s->padding.decodes) != n)
       continue;
@@ -111,7 +111,7 @@ oct_cuda_stepper_warm_graphs(oct_cuda_stepper *s) {
     s->pass.max_queries = 1;
     (void)oct_cuda_stepper_run_padded(s, &d, in);
   }
-  return !s->rank.failed;
+  return !oct_cuda_has_failed(&s->rank);
 }
 
 void

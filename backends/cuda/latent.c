@@ -32,7 +32,7 @@ oct_cuda_forward_make_beside(oct_cuda_forward *f, gsize shared_inner) {
   void *workspace = oct_cuda_alloc(r, OCT_CUDA_BLAS_WORKSPACE, "cuBLASLt's workspace");
   b->begin = oct_cuda_event_new(r);
   b->end = oct_cuda_event_new(r);
-  if (r->failed ||
+  if (oct_cuda_has_failed(r) ||
       !oct_cuda_note(r, cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking), "a stream"))
     return;
   b->blas = oct_cuda_blas_new(workspace, OCT_CUDA_BLAS_WORKSPACE);

@@ -55,7 +55,7 @@ part_of(const loader *l, const oct_weight *w) {
 /* This rank's part of a weight to element `at` of `out`, whose rows are `pitch` apart. */
 static void
 put(const loader *l, const oct_weight *w, oct_cuda_type type, void *out, guint64 at, gsize pitch) {
-  if (l->r->failed || w == NULL || out == NULL)
+  if (oct_cuda_has_failed(l->r) || w == NULL || out == NULL)
     return;
   oct_cuda_piece part = part_of(l, w);
   const oct_cuda_slice slice = {.weight = w,
@@ -103,14 +103,14 @@ build(const loader *l, guint64 rows, guint64 columns, guint32 n, const GArray *f
   oct_cuda_matrix m = {.rows = (guint32)rows, .columns = (guint32)columns};
   const oct_cuda_fragment *all = (const oct_cuda_fragment *)(gpointer)fragments->data;
   const char *why = NULL;
-  if (fragments->len == 0 || l->r->failed)
+  if (fragments->len == 0 || oct_cuda_has_failed(l->r))
     return m;
   if (keep && l->type == OCT_CUDA_BF16 && oct_cuda_matrix_keeps(&m, all, fragments->len, &why)) {
     gsize data = n * oct_cuda_matrix_bytes(&m), scales = n * oct_cuda_matrix_scale_bytes(&m);
     l->m->bytes += data + scales;
     m.data = oct_cuda_alloc(l->r, data, "weights");
     m.scales = oct_cuda_alloc(l->r, scales, "scales of weights");
-    gboolean sent = !l->r->failed;
+    gboolean sent = !oct_cuda_has_failed(l->r);
     for (guint i = 0; i < fragments->len && sent; i++)
       sent = oct_cuda_upload_fragment(l->upload, &m, &all[i]);
     return m;
@@ -217,7 +217,7 @@ take_scales(const loader *l, oct_cuda_layer *to, guint32 n_heads, guint32 first)
   g_autofree float *k = g_new(float, n_heads), *v = g_new(float, n_heads);
   gboolean found = FALSE;
   if (l->checkpoint == NULL || l->r->group->config->kv_dtype != OCT_DTYPE_FP8 ||
-      l->r->group->options->float32 || l->r->failed)
+      l->r->group->options->float32 || oct_cuda_has_failed(l->r))
     return;
   if (!oct_cache_scales(l->checkpoint, to->index, n_heads, k, v, &found, &error)) {
     oct_cuda_fail(l->r, error->message);
@@ -513,7 +513,7 @@ oct_cuda_model_load(oct_cuda_model *m, oct_cuda_rank *r, const oct_cuda_source *
     return FALSE;
   take_ends(&l);
   make_angles(&l, positions);
-  for (guint32 i = 0; i < r->n_layers && !r->failed; i++) {
+  for (guint32 i = 0; i < r->n_layers && !oct_cuda_has_failed(r); i++) {
     take_layer(&l, &m->layers[i]);
     if (progress != NULL && !progress(user, (i + 1.0) / r->n_layers))
       oct_cuda_fail(r, "loading was stopped");
@@ -526,7 +526,7 @@ oct_cuda_model_load(oct_cuda_model *m, oct_cuda_rank *r, const oct_cuda_source *
               "(%s): %s",
               r->index, all.n, (double)all.bytes / (1u << 30), (double)all.stored / (1u << 30),
               all.layout, all.why);
-  return sent && !r->failed;
+  return sent && !oct_cuda_has_failed(r);
 }
 
 void

@@ -85,7 +85,7 @@ oct_cuda_mail_join(oct_cuda_mail *m, oct_cuda_stepper *s) {
     for (guint32 stage = 0; r->is_last && stage < r->stage; stage++)
       m->tokens[rank_at(s, stage)].events[i] = oct_cuda_event_new(r);
   }
-  return !r->failed && oct_cuda_group_meet(r->group);
+  return !oct_cuda_has_failed(r) && oct_cuda_group_meet(r->group);
 }
 
 static gboolean

@@ -49,7 +49,7 @@ oct_cuda_memory_open(oct_cuda_memory *m, oct_cuda_rank *r, const oct_cuda_model 
   m->n_groups = plan->n_groups;
   for (guint32 i = 0; i < r->n_layers; i++)
     add_layer(m, &model->layers[i]);
-  for (guint32 g = 0; g < m->n_groups && !r->failed; g++) {
+  for (guint32 g = 0; g < m->n_groups && !oct_cuda_has_failed(r); g++) {
     oct_cuda_pool *p = &m->pools[g];
     guint64 n_host = plan->groups[g].n_host;
     if (p->unit_bytes == 0)
@@ -60,7 +60,7 @@ oct_cuda_memory_open(oct_cuda_memory *m, oct_cuda_rank *r, const oct_cuda_model 
     else if (n_host > 0)
       p->host = oct_cuda_alloc_pinned(r, p->unit_bytes * n_host, "the host tier");
   }
-  return !r->failed;
+  return !oct_cuda_has_failed(r);
 }
 
 oct_cuda_kv

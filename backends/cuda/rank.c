@@ -15,7 +15,7 @@
 
 void
 oct_cuda_fail(oct_cuda_rank *r, const char *message) {
-  r->failed = TRUE;
+  __atomic_store_n(&r->failed, TRUE, __ATOMIC_RELAXED);
   oct_cuda_group_break(r->group, r->device, message);
 }
 

@@ -2,8 +2,8 @@
  * backends/cuda.
  *
  * Calls that can go wrong are noted: the first failure stays, and breaks the group. Work that is
- * enqueued after a failure is harmless, so callers look at rank->failed now and then, not after
- * each call.
+ * enqueued after a failure is harmless, so callers look at oct_cuda_has_failed() now and then, not
+ * after each call.
  */
 #ifndef OCT_BACKENDS_CUDA_RANK_H
 #define OCT_BACKENDS_CUDA_RANK_H
@@ -16,9 +16,10 @@
 typedef struct oct_cuda_rank {
   oct_cuda_group *group;
   guint32 index, stage, domain, tensor;
-  guint32 device;                     /* of the world */
-  int gpu;                            /* CUDA's number */
-  gboolean failed, is_last, is_first; /* stage */
+  guint32 device;             /* of the world */
+  int gpu;                    /* CUDA's number */
+  gboolean failed;            /* atomic: oct_cuda_has_failed() */
+  gboolean is_last, is_first; /* stage */
   guint32 first_layer, n_layers;
   char bus_id[32];
   gint numa_node; /* bound to it; -1: not bound */
@@ -42,6 +43,11 @@ gboolean oct_cuda_rank_close(oct_cuda_rank *rank) G_GNUC_WARN_UNUSED_RESULT;
  * well. */
 gboolean oct_cuda_note(oct_cuda_rank *rank, int result, const char *what);
 void oct_cuda_fail(oct_cuda_rank *rank, const char *message);
+/* On the rank's thread or any other: the world looks at what it has enqueued. */
+static inline gboolean
+oct_cuda_has_failed(const oct_cuda_rank *rank) {
+  return __atomic_load_n(&rank->failed, __ATOMIC_RELAXED);
+}
 /* Device memory, or pinned memory of this machine, aligned to 256 bytes, until the rank is closed;
  * zeroed. NULL: noted, and the message says for what. 0 bytes give a valid pointer. */
 void *oct_cuda_alloc(oct_cuda_rank *rank, guint64 bytes, const char *what);

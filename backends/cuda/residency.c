@@ -101,7 +101,7 @@ make_pool(oct_cuda_residency *s, const oct_cuda_layer *l) {
     add_run(s, oct_cuda_matrix_scale_bytes(&f->down), "scales of expert slots");
   }
   s->where = oct_cuda_alloc(s->rank, s->n_experts * sizeof *s->where, "where experts are");
-  return !s->rank->failed;
+  return !oct_cuda_has_failed(s->rank);
 }
 
 static gboolean
@@ -130,8 +130,8 @@ move_out(oct_cuda_residency *s, guint32 place, guint32 i, void *from) {
 gboolean
 oct_cuda_residency_take(oct_cuda_residency *s, oct_cuda_layer *l) {
   oct_cuda_ffn *f = &l->experts;
-  if (s->rank->failed || f->gate_up.rows == 0)
-    return !s->rank->failed;
+  if (oct_cuda_has_failed(s->rank) || f->gate_up.rows == 0)
+    return !oct_cuda_has_failed(s->rank);
   if (s->experts.gate_up.rows == 0 && !make_pool(s, l))
     return FALSE;
   if (!is_same(&s->experts.gate_up, &f->gate_up) || !is_same(&s->experts.down, &f->down) ||

@@ -62,7 +62,7 @@ oct_cuda_forward_run_residuals(oct_cuda_forward *f) {
   const oct_cuda_rank *r = f->rank;
   f->n_snapshots = oct_cuda_forward_snapshots_before(f, r->first_layer);
   f->begins = FALSE;
-  for (guint32 i = 0; i < r->n_layers && !r->failed; i++) {
+  for (guint32 i = 0; i < r->n_layers && !oct_cuda_has_failed(r); i++) {
     const oct_cuda_layer *l = &f->model->layers[i];
     oct_cuda_forward_mark(f, 2 * i);
     read_stream(f, i > 0 ? f->room.y : NULL, l->attn_score, l->attn_norm,

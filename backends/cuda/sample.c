@@ -39,7 +39,7 @@ grow_logprobs(oct_cuda_stepper *s, const oct_cuda_domain_plan *d, oct_cuda_place
     s->logprobs_room = 2 * entries;
     s->logprobs = oct_cuda_alloc(&s->rank, s->logprobs_room * sizeof *s->logprobs, "logprobs");
   }
-  return !s->rank.failed;
+  return !oct_cuda_has_failed(&s->rank);
 }
 
 /* Rows [first, first + n), whose logits are there: sampled, or given by the prompt; then scored. */
@@ -85,7 +85,7 @@ sample(oct_cuda_stepper *s, const oct_cuda_domain_plan *d, const oct_cuda_inputs
     guint32 n = MIN(s->logit_rows, d->n_rows - first);
     if (first > 0)
       oct_cuda_forward_logits(s->forward, picks + first, n);
-    if (s->rank.failed || !take_rows(s, d, in, first, n))
+    if (oct_cuda_has_failed(&s->rank) || !take_rows(s, d, in, first, n))
       return FALSE;
   }
   const oct_cuda_accept accept = {.batch = &in->batch,
@@ -138,7 +138,7 @@ pool(oct_cuda_stepper *s, const oct_cuda_plan *plan, const oct_cuda_domain_plan 
       s->sums = oct_cuda_alloc(&s->rank, vectors * sizeof *s->sums, "pooled vectors");
       s->pooled = oct_cuda_alloc(&s->rank, vectors * sizeof *s->pooled, "pooled vectors");
     }
-    if (s->rank.failed || !pool_part(s, part, slice, seqs[part->seq].first))
+    if (oct_cuda_has_failed(&s->rank) || !pool_part(s, part, slice, seqs[part->seq].first))
       return FALSE;
   }
   return TRUE;
@@ -159,7 +159,7 @@ fetch_pooled(oct_cuda_stepper *s, const oct_cuda_domain_plan *d, oct_cuda_place 
   if (p->output.pooled == NULL)
     p->output.pooled = oct_cuda_alloc_pinned(
         &s->rank, (gsize)s->config->max_slots * width * sizeof(float), "pooled vectors");
-  return !s->rank.failed &&
+  return !oct_cuda_has_failed(&s->rank) &&
          fetch(s, p->output.pooled, s->pooled, d->n_pooled * width * sizeof(float));
 }
 

@@ -178,7 +178,7 @@ open_parts(oct_cuda_stepper *s) {
   make_inputs(s);
   make_places(s);
   make_buffers(s);
-  if (s->rank.failed || !oct_cuda_mail_join(s->options.mail, s))
+  if (oct_cuda_has_failed(&s->rank) || !oct_cuda_mail_join(s->options.mail, s))
     return FALSE;
   tell_phase(s, "communicators and working memory", s->rank.used - used, &since);
   return TRUE;
@@ -283,7 +283,7 @@ open_slot(oct_cuda_stepper *s, const oct_cuda_opening *o) {
   const guint32 *ids = (const guint32 *)(gconstpointer)(s->tail + o->ids);
   if (o->penalties && s->counts[o->slot] == NULL)
     s->counts[o->slot] = take(s, vocab, sizeof(guint32), "counts of penalties");
-  if (s->rank.failed)
+  if (oct_cuda_has_failed(&s->rank))
     return FALSE;
   if (o->penalties && !oct_cuda_note(&s->rank,
                                      oct_glue_counts(s->rank.compute, s->counts[o->slot], vocab,
@@ -309,7 +309,7 @@ grow_tail(oct_cuda_stepper *s, oct_cuda_place *p, gsize bytes) {
     s->tail_room = 2 * bytes;
     s->tail = take(s, s->tail_room, 1, "page changes");
   }
-  return !s->rank.failed;
+  return !oct_cuda_has_failed(&s->rank);
 }
 
 static gboolean
@@ -497,7 +497,7 @@ oct_cuda_stepper_begin(oct_cuda_stepper *s, const oct_cuda_plan *plan, guint32 a
     join_batch(s, plan, in);
   if (!go_wrong(s, plan->step->number))
     return FALSE;
-  return (in->batch.n_tokens == 0 || run(s, plan, d, at, in)) && !s->rank.failed;
+  return (in->batch.n_tokens == 0 || run(s, plan, d, at, in)) && !oct_cuda_has_failed(&s->rank);
 }
 
 gboolean

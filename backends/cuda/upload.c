@@ -22,7 +22,7 @@ oct_cuda_upload_new(oct_cuda_rank *rank) {
     u->staging[i] = oct_cuda_alloc_pinned(rank, OCT_CUDA_STAGING_BYTES, "staging of weights");
     u->sent[i] = oct_cuda_event_new(rank);
   }
-  if (rank->failed)
+  if (oct_cuda_has_failed(rank))
     g_clear_pointer(&u, oct_cuda_upload_free);
   return u;
 }
