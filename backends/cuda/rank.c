@@ -79,13 +79,13 @@ allocate(oct_cuda_rank *r, guint64 bytes, gboolean pinned, gboolean zeroed, cons
     oct_cuda_fail(r, message);
     return NULL;
   }
+  g_ptr_array_add(pinned ? r->pinned : r->blocks, block); /* the rank's, whatever comes of it */
+  r->used += pinned ? 0 : size;
   if (pinned && zeroed)
     memset(block, 0, size);
   else if (!pinned &&
            (!oct_cuda_note(r, cudaMemset(block, 0, size), what) || !oct_cuda_drain(r, NULL, what)))
     return NULL; /* the rank's streams do not wait for the default one: this thread does */
-  g_ptr_array_add(pinned ? r->pinned : r->blocks, block);
-  r->used += pinned ? 0 : size;
   return block;
 }
 
@@ -273,12 +273,12 @@ oct_cuda_rank_open(oct_cuda_rank *r, oct_cuda_group *group, guint32 index) {
   return make_queue(r);
 }
 
-/* Whether the stream comes to rest soon. An error is rest, too: nothing runs any more. */
+/* Whether the stream comes to rest before then. An error is rest, too: nothing runs any more. */
 static gboolean
-is_idle(cudaStream_t stream) {
+is_idle(cudaStream_t stream, gint64 end_ns) {
   const struct timespec nap = {.tv_nsec = NAP_NS};
-  for (gint64 end = now_ns() + CLOSE_NS; cudaStreamQuery(stream) == cudaErrorNotReady;) {
-    if (now_ns() > end)
+  while (cudaStreamQuery(stream) == cudaErrorNotReady) {
+    if (now_ns() > end_ns)
       return FALSE;
     nanosleep(&nap, NULL);
   }
@@ -299,9 +299,12 @@ oct_cuda_rank_close(oct_cuda_rank *r) {
   if (r->group == NULL)
     return TRUE;
   cudaStream_t streams[] = {r->compute, r->copy_in, r->copy_out};
-  gboolean idle = TRUE;
+  /* For all streams together: a process that shows no life is taken for dead. The default stream
+   * has memory that is being zeroed. */
+  const gint64 end_ns = now_ns() + CLOSE_NS;
+  gboolean idle = r->blocks->len == 0 || is_idle(NULL, end_ns);
   for (gsize i = 0; i < G_N_ELEMENTS(streams); i++)
-    idle &= streams[i] == NULL || is_idle(streams[i]);
+    idle &= streams[i] == NULL || is_idle(streams[i], end_ns);
   oct_cuda_blas_free(r->blas);
   /* Freeing waits for the device: one that hangs keeps its memory until the process ends. */
   for (guint i = 0; idle && i < r->blocks->len; i++)
