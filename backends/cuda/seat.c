@@ -50,10 +50,9 @@ ask(oct_cuda_seat *s) {
 static gboolean
 settle(oct_cuda_seat *s, oct_cuda_rank *r, ncclResult_t result, const char *what) {
   const struct timespec nap = {.tv_nsec = NAP_NS};
-  gint64 naps = r->group->options->deadline_ns / NAP_NS;
-  for (; result == ncclInProgress && naps > 0; naps--) {
-    if (oct_cuda_group_is_broken(r->group))
-      break;
+  const gint64 began_us = g_get_monotonic_time(), most_us = r->group->options->deadline_ns / 1000;
+  while (result == ncclInProgress && !oct_cuda_group_is_broken(r->group) &&
+         g_get_monotonic_time() - began_us <= most_us) {
     nanosleep(&nap, NULL);
     result = ask(s);
   }

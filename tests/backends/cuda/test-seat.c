@@ -19,6 +19,7 @@ struct ncclComm {
 static struct ncclComm comms[RANKS];
 static gint n_joined, n_wrong, n_groups; /* atomic */
 static gboolean never_joins, refuses;
+static gulong asking_us; /* that being asked takes */
 
 static ncclResult_t
 visit(ncclComm_t comm) {
@@ -46,6 +47,7 @@ stub_join(ncclComm_t *comm, int n, ncclUniqueId id, int rank, ncclConfig_t *conf
 static ncclResult_t
 stub_ask(ncclComm_t comm, ncclResult_t *result) {
   (void)visit(comm);
+  g_usleep(asking_us);
   *result =
       never_joins || g_atomic_int_add(&comm->n_asked, 1) % 2 == 0 ? ncclInProgress : ncclSuccess;
   return ncclSuccess;
@@ -148,6 +150,7 @@ party_open(party *p, const oct_nccl *nccl, gint64 deadline_ns) {
   }
   n_joined = n_wrong = n_groups = 0;
   never_joins = refuses = FALSE;
+  asking_us = 0;
 }
 
 static void
@@ -259,9 +262,15 @@ an_aborted_seat_is_not_taken(void) {
 static void
 joining_has_the_deadline(void) {
   party p;
-  party_open(&p, &stub, 1000000);
+  party_open(&p, &stub, 100000000);
   never_joins = TRUE;
+  asking_us = 5000; /* counts, too */
+  gint64 began_us = g_get_monotonic_time();
   g_assert_false(join(&p, 3));
+  gint64 took_us = g_get_monotonic_time() - began_us;
+  g_test_message("given up after %.3f s", (double)took_us * 1e-6);
+  g_assert_cmpint(took_us, >=, 100000);
+  g_assert_cmpint(took_us, <, 2000000);
   g_assert_cmpstr(p.group.message, ==, "GPU 3: NCCL: joining: takes longer than the deadline");
   party_close(&p);
   g_assert_cmpint(comms[3].aborted, ==, 1);
