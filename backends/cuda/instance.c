@@ -148,12 +148,11 @@ oct_cuda_instance_drop_transfer(oct_cuda_instance *in, guint32 i) {
   g_ptr_array_remove_index(in->transfers, i);
 }
 
-/* Until what is on the stream has ended, or the deadline. */
+/* Until what is on the stream has ended, or end_ns. */
 static void
-rest(const oct_cuda_instance *in, cudaStream_t stream) {
+rest(const oct_cuda_instance *in, cudaStream_t stream, oct_time end_ns) {
   const struct timespec nap = {.tv_nsec = NAP_NS};
-  for (gint64 left = in->group.options->deadline_ns;
-       left > 0 && cudaStreamQuery(stream) == cudaErrorNotReady; left -= NAP_NS)
+  while (cudaStreamQuery(stream) == cudaErrorNotReady && oct_cuda_world_now(in->world) < end_ns)
     nanosleep(&nap, NULL);
 }
 
@@ -170,23 +169,24 @@ oct_cuda_instance_fail_pulls(struct oct_cuda_world *world, guint32 peer) {
 
 /* No rank begins copies of a transfer that has failed; what has begun is waited for. */
 static void
-await_pull(oct_cuda_instance *in, const oct_cuda_transfer *t) {
+await_pull(oct_cuda_instance *in, const oct_cuda_transfer *t, oct_time end_ns) {
   pthread_mutex_lock(&in->world->lock);
-  while (t->n_busy > 0)
-    pthread_cond_wait(&in->world->changed, &in->world->lock);
+  while (t->n_busy > 0 && oct_cuda_world_now(in->world) < end_ns)
+    oct_cuda_world_wait(in->world, end_ns);
   pthread_mutex_unlock(&in->world->lock);
   for (guint32 r = 0; r < in->group.n_ranks; r++)
-    rest(in, oct_cuda_stepper_rank(in->steppers[r])->copy_in);
+    rest(in, oct_cuda_stepper_rank(in->steppers[r])->copy_in, end_ns);
 }
 
 void
 oct_cuda_instance_await_pulls(struct oct_cuda_world *world, guint32 peer) {
+  const oct_time end_ns = oct_cuda_world_now(world) + world->options.deadline_ns;
   for (guint i = 0; i < world->instances->len; i++) {
     oct_cuda_instance *in = world->instances->pdata[i];
     for (guint k = 0; in != NULL && k < in->transfers->len; k++) {
       const oct_cuda_transfer *t = in->transfers->pdata[k];
       if (t->peer == peer)
-        await_pull(in, t);
+        await_pull(in, t, end_ns);
     }
   }
 }
@@ -226,26 +226,60 @@ is_late(const oct_cuda_instance *in, oct_time since, oct_time now) {
   return now - since > in->group.options->deadline_ns;
 }
 
-/* The longest that a step is waited for begins when the step before it has ended. */
+/* Whether the rank has done what it could of the flight. */
+static gboolean
+is_through(oct_cuda_instance *in, const oct_cuda_flight *f, guint32 r) {
+  const oct_cuda_worker *w = &in->workers[r];
+  if (w->number < f->number)
+    return f->n_missing > 0 && w->at_masks == f->number;
+  return oct_cuda_stepper_has_ended(in->steppers[r], (guint32)(f->number % in->room));
+}
+
+/* How many ranks are not; *last: one of them. Every one is asked: the first may wait for another
+ * that has failed. */
+static guint32
+unended(oct_cuda_instance *in, const oct_cuda_flight *f, guint32 *last) {
+  guint32 n = 0;
+  for (guint32 r = 0; r < in->group.n_ranks; r++)
+    if (!is_through(in, f, r)) {
+      *last = r;
+      n++;
+    }
+  return n;
+}
+
+/* The longest that a step is waited for begins when the step before it has ended. Of ranks that
+ * wait for each other it is not known which of them is late. */
 static void
 check_deadline(oct_cuda_instance *in, const oct_cuda_flight *f, oct_time now) {
   oct_time since = MAX(MAX(f->submit_ns, f->mask_ns), in->free_ns);
-  if (f->n_missing > 0 || !is_late(in, since, now))
+  const gboolean awaits_masks = f->state == OCT_CUDA_SAMPLING && f->n_missing > 0;
+  guint32 rank = 0;
+  if (awaits_masks || !is_late(in, since, now))
     return;
-  char message[96];
-  (void)g_snprintf(message, sizeof message, "step %" G_GUINT64_FORMAT " takes longer than %.1f s",
-                   f->number, (double)in->group.options->deadline_ns / 1e9);
-  oct_cuda_group_break(&in->group, in->config.devices[0], message);
+  const guint32 device = unended(in, f, &rank) == 1 ? in->config.devices[rank] : OCT_NO_INDEX;
+  char message[96], who[24] = "";
+  if (device != OCT_NO_INDEX)
+    (void)g_snprintf(who, sizeof who, "GPU %u: ", device);
+  (void)g_snprintf(message, sizeof message, "%sstep %" G_GUINT64_FORMAT " takes longer than %.1f s",
+                   who, f->number, (double)in->group.options->deadline_ns / 1e9);
+  oct_cuda_group_break(&in->group, device, message);
 }
 
-static gboolean
-has_ended(oct_cuda_instance *in, const oct_cuda_flight *f) {
-  guint32 at = (guint32)(f->number % in->room);
-  gboolean all = TRUE;
-  /* Every one is asked: the first may wait for another that has failed. */
-  for (guint32 r = 0; r < in->group.n_ranks; r++)
-    all &= oct_cuda_stepper_has_ended(in->steppers[r], at);
-  return all;
+/* Enqueuing waits for the device once there is no more room for what it has to do. */
+static void
+check_copying(oct_cuda_instance *in, oct_time now) {
+  for (guint32 r = 0; r < in->group.n_ranks; r++) {
+    const oct_time since = in->workers[r].copying_ns;
+    const guint32 device = in->config.devices[r];
+    char message[96];
+    if (since == 0 || !is_late(in, MAX(since, in->free_ns), now))
+      continue;
+    (void)g_snprintf(message, sizeof message,
+                     "GPU %u: copies beside steps take longer than %.1f s to be enqueued", device,
+                     (double)in->group.options->deadline_ns / 1e9);
+    oct_cuda_group_break(&in->group, device, message);
+  }
 }
 
 /* How long the device had nothing to do between the step before, of this instance, and a step. */
@@ -296,17 +330,19 @@ finish(oct_cuda_instance *in, oct_cuda_flight *f, oct_time now) {
 
 void
 oct_cuda_instance_poll(oct_cuda_instance *in, oct_time now) {
+  guint32 rank = 0;
   for (guint32 i = 0; i < in->n && !in->lost; i++) {
     oct_cuda_flight *f = oct_cuda_instance_flight(in, i);
     if (f->state == OCT_CUDA_DONE)
       continue;
-    if (f->n_enqueued == in->group.n_ranks && has_ended(in, f))
+    if (f->n_enqueued == in->group.n_ranks && unended(in, f, &rank) == 0)
       finish(in, f, now);
     else
       check_deadline(in, f, now);
     if (f->state != OCT_CUDA_DONE)
       break;
   }
+  check_copying(in, now);
   if (oct_cuda_group_is_broken(&in->group))
     lose(in);
 }

@@ -56,9 +56,11 @@ typedef struct oct_cuda_worker {
   guint32 index;
   pthread_t thread;
   gboolean running;
-  guint64 number;    /* of the last flight that it enqueued */
-  guint32 transfers; /* of in->transfers that it has enqueued */
-  guint32 copied;    /* copies of the next one that it has */
+  guint64 number;      /* of the last flight that it enqueued */
+  guint64 at_masks;    /* of the last flight that was ready to be sampled when masks were missing */
+  guint32 transfers;   /* of in->transfers that it has enqueued */
+  guint32 copied;      /* copies of the next one that it has */
+  oct_time copying_ns; /* since when it enqueues some; 0: it does not */
 } oct_cuda_worker;
 
 struct oct_cuda_instance {
@@ -102,9 +104,9 @@ gboolean oct_cuda_instance_start(oct_cuda_instance *in, GError **error) G_GNUC_W
 /* Ends it in whatever state. Not with the lock held. */
 void oct_cuda_instance_free(oct_cuda_instance *in);
 
-/* Until what has begun of such pulls has ended, or the deadline: then the instance's memory may be
- * freed. On the world's thread, which alone adds and removes instances and transfers; not with the
- * lock held, which ranks need meanwhile. */
+/* Until what has begun of such pulls has ended, or the deadline, once for all of them: then the
+ * instance's memory may be freed. On the world's thread, which alone adds and removes instances and
+ * transfers; not with the lock held, which ranks need meanwhile. */
 void oct_cuda_instance_await_pulls(struct oct_cuda_world *world, guint32 peer);
 
 /* ---- use; all with the lock held */

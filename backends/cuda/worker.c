@@ -147,6 +147,7 @@ await_masks(oct_cuda_worker *w, oct_cuda_flight *f) {
   pthread_mutex_unlock(&in->world->lock);
   gboolean there = oct_cuda_stepper_wait_logits(s);
   pthread_mutex_lock(&in->world->lock);
+  w->at_masks = there ? f->number : 0;
   if (there && ++f->n_at_masks == in->group.n_tensor * in->group.n_domains) {
     f->state = OCT_CUDA_SAMPLING;
     f->sampling_ns = oct_cuda_world_now(in->world);
@@ -216,17 +217,21 @@ run_transfer(oct_cuda_worker *w, oct_cuda_transfer *t) {
   oct_cuda_stepper *s = in->steppers[w->index];
   guint32 first = w->copied, n = t->failed ? t->n - first : MIN(t->n - first, COPIES_AT_ONCE);
   gboolean last = first + n == t->n, waits = first == 0 && t->after > in->told_number;
+  const gboolean pulls = t->peer != 0 && !t->failed;
+  const oct_cuda_memory peer = pulls ? *peer_memory(w, t) : (oct_cuda_memory){0}; /* may be freed */
   oct_cuda_beside beside = {.copies = t->copies + first,
                             .n = t->failed ? 0 : n,
                             .in = t->peer != 0 || t->copies[0].from_tier == OCT_TIER_HOST,
-                            .peer = t->peer != 0 && !t->failed ? peer_memory(w, t) : NULL,
+                            .peer = pulls ? &peer : NULL,
                             .after = waits ? (guint32)(t->after % in->room) : OCT_NO_INDEX};
   t->n_busy++;
+  w->copying_ns = oct_cuda_world_now(in->world);
   pthread_mutex_unlock(&in->world->lock);
   beside.done = last ? oct_cuda_event_new(oct_cuda_stepper_rank(s)) : NULL;
   gboolean fine = (!last || beside.done != NULL) && oct_cuda_stepper_copy(s, &beside);
   pthread_mutex_lock(&in->world->lock);
   t->n_busy--;
+  w->copying_ns = 0;
   w->copied = last ? 0 : first + n;
   if (!last)
     return fine;

@@ -39,9 +39,8 @@ cuda_wake(oct_world *world) {
   pthread_mutex_unlock(&w->lock);
 }
 
-/* Until something changes, or until_ns. With the lock held. */
-static void
-wait_until(oct_cuda_world *w, oct_time until_ns) {
+void
+oct_cuda_world_wait(oct_cuda_world *w, oct_time until_ns) {
   if (until_ns == OCT_TIME_NEVER) {
     pthread_cond_wait(&w->changed, &w->lock);
     return;
@@ -465,13 +464,13 @@ next_event(oct_cuda_world *w, oct_time until_ns, oct_event *event, oct_cuda_inst
       return;
     }
     if (!is_busy(w)) {
-      wait_until(w, until_ns);
+      oct_cuda_world_wait(w, until_ns);
     } else if (event->time_ns - began < AWAKE_NS) {
       pthread_mutex_unlock(&w->lock);
       sched_yield(); /* workers want the lock, too */
       pthread_mutex_lock(&w->lock);
     } else {
-      wait_until(w, MIN(until_ns, event->time_ns + NAP_NS));
+      oct_cuda_world_wait(w, MIN(until_ns, event->time_ns + NAP_NS));
     }
   }
 }

@@ -24,6 +24,8 @@ typedef struct oct_cuda_world {
 } oct_cuda_world;
 
 oct_time oct_cuda_world_now(const oct_cuda_world *world);
+/* Until something changes, or until_ns. With the lock held. */
+void oct_cuda_world_wait(oct_cuda_world *world, oct_time until_ns);
 /* The engine has broken the contract: the world ends. With the lock held. */
 void oct_cuda_world_lose(oct_cuda_world *world, guint32 instance, const oct_fault *fault);
 
