@@ -266,6 +266,22 @@ work(oct_cuda_worker *w) {
   pthread_mutex_unlock(&in->world->lock);
 }
 
+/* The first counts. */
+static void
+spoil(oct_cuda_worker *w) {
+  oct_cuda_instance *in = w->in;
+  oct_cuda_world *world = in->world;
+  const gboolean broken = oct_cuda_group_is_broken(&in->group);
+  pthread_mutex_lock(&world->lock);
+  if (!world->spoiled) {
+    (void)g_snprintf(world->spoilt_by, sizeof world->spoilt_by,
+                     "GPU %u cannot be used any more%s%s", in->config.devices[w->index],
+                     broken ? ": " : "", broken ? in->group.message : "");
+    __atomic_store_n(&world->spoiled, TRUE, __ATOMIC_RELEASE);
+  }
+  pthread_mutex_unlock(&world->lock);
+}
+
 void *
 oct_cuda_worker_run(void *data) {
   oct_cuda_worker *w = data;
@@ -285,6 +301,6 @@ oct_cuda_worker_run(void *data) {
   if (fine && oct_cuda_stepper_rest(in->steppers[w->index]) && !oct_cuda_group_meet(&in->group))
     g_info("cuda: rank %u: %s", w->index, in->group.message);
   if (!oct_cuda_stepper_close(in->steppers[w->index]))
-    __atomic_store_n(&in->world->spoiled, TRUE, __ATOMIC_RELEASE);
+    spoil(w);
   return NULL;
 }

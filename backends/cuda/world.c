@@ -59,10 +59,19 @@ cuda_run(oct_world *world, oct_world_fn fn, void *arg) {
   return fn(world, arg);
 }
 
+/* What failed to open may take long to go: that is told before. */
+static void
+clear_away(oct_cuda_world *w) {
+  if (w->leaving != NULL)
+    oct_cuda_instance_free(w->leaving);
+  w->leaving = NULL;
+}
+
 static void
 cuda_free(oct_world *world) {
   oct_cuda_world *w = from_base(world);
   oct_assert(w->n_open == 0);
+  clear_away(w);
   g_ptr_array_unref(w->instances);
   pthread_mutex_destroy(&w->lock);
   pthread_cond_destroy(&w->changed);
@@ -104,14 +113,14 @@ static void
 leave_if_spoiled(const oct_cuda_world *w) {
   if (!__atomic_load_n(&w->spoiled, __ATOMIC_ACQUIRE) || !w->options.exit_on_loss)
     return;
-  g_printerr("octet: cuda: %s; what is wrong stays with the process, which ends\n",
-             w->told.message);
+  g_printerr("octet: cuda: %s; what is wrong stays with the process, which ends\n", w->spoilt_by);
   _exit(EXIT_LOST);
 }
 
 static gboolean
 cuda_open(oct_world *world, const oct_instance_config *config, guint32 *id, GError **error) {
   oct_cuda_world *w = from_base(world);
+  clear_away(w);
   leave_if_spoiled(w);
   if (w->lost) {
     g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_DEVICE, "the world is lost: %s",
@@ -133,6 +142,13 @@ cuda_open(oct_world *world, const oct_instance_config *config, guint32 *id, GErr
   return TRUE;
 }
 
+/* No call and no event is of it any more. With the lock held. */
+static void
+detach(oct_cuda_world *w, const oct_cuda_instance *in) {
+  w->instances->pdata[in->id - 1] = NULL;
+  w->n_open--;
+}
+
 static void
 remove_instance(oct_cuda_world *w, oct_cuda_instance *in) {
   if (in->lost && w->options.exit_on_loss) {
@@ -144,8 +160,7 @@ remove_instance(oct_cuda_world *w, oct_cuda_instance *in) {
   pthread_mutex_unlock(&w->lock);
   oct_cuda_instance_await_pulls(w, in->id);
   pthread_mutex_lock(&w->lock);
-  w->instances->pdata[in->id - 1] = NULL;
-  w->n_open--;
+  detach(w, in);
   pthread_mutex_unlock(&w->lock);
   oct_cuda_instance_free(in);
 }
@@ -330,9 +345,8 @@ wants_mask(oct_cuda_flight *f) {
   return FALSE;
 }
 
-/* The instance of a failed opening is gone: *gone is to be removed. */
 static gboolean
-tell_opening(oct_cuda_world *w, oct_cuda_instance *in, oct_event *event, oct_cuda_instance **gone) {
+tell_opening(oct_cuda_world *w, oct_cuda_instance *in, oct_event *event) {
   event->instance = in->id;
   if (in->progress_due) {
     in->progress_due = FALSE;
@@ -350,7 +364,8 @@ tell_opening(oct_cuda_world *w, oct_cuda_instance *in, oct_event *event, oct_cud
     w->told = (oct_fault){.severity = OCT_SEVERITY_INSTANCE, .device = in->group.device};
     g_strlcpy(w->told.message, in->why, sizeof w->told.message);
     event->fault = &w->told;
-    *gone = in;
+    detach(w, in);
+    w->leaving = in;
   }
   return in->open_told;
 }
@@ -391,10 +406,9 @@ tell_step(oct_cuda_world *w, oct_cuda_instance *in, oct_event *event) {
 
 /* What the instance has to tell. FALSE: nothing now. */
 static gboolean
-tell_instance(oct_cuda_world *w, oct_cuda_instance *in, oct_event *event,
-              oct_cuda_instance **gone) {
+tell_instance(oct_cuda_world *w, oct_cuda_instance *in, oct_event *event) {
   if (!in->open_told)
-    return tell_opening(w, in, event, gone);
+    return tell_opening(w, in, event);
   event->instance = in->id;
   oct_cuda_instance_poll(in, event->time_ns);
   if (in->fault_due) {
@@ -423,7 +437,7 @@ tell_instance(oct_cuda_world *w, oct_cuda_instance *in, oct_event *event,
 }
 
 static gboolean
-find_event(oct_cuda_world *w, oct_event *event, oct_cuda_instance **gone) {
+find_event(oct_cuda_world *w, oct_event *event) {
   if (w->woken) {
     w->woken = FALSE;
     event->kind = OCT_EVENT_WAKE;
@@ -437,7 +451,7 @@ find_event(oct_cuda_world *w, oct_event *event, oct_cuda_instance **gone) {
     return TRUE;
   }
   for (guint i = 0; !w->lost && i < w->instances->len; i++)
-    if (w->instances->pdata[i] != NULL && tell_instance(w, w->instances->pdata[i], event, gone))
+    if (w->instances->pdata[i] != NULL && tell_instance(w, w->instances->pdata[i], event))
       return TRUE;
   *event = (oct_event){.time_ns = event->time_ns};
   return FALSE;
@@ -453,11 +467,11 @@ is_busy(const oct_cuda_world *w) {
 
 /* With the lock held. Devices that are at work are looked at again and again. */
 static void
-next_event(oct_cuda_world *w, oct_time until_ns, oct_event *event, oct_cuda_instance **gone) {
+next_event(oct_cuda_world *w, oct_time until_ns, oct_event *event) {
   oct_time began = oct_cuda_world_now(w);
   for (;;) {
     *event = (oct_event){.time_ns = oct_cuda_world_now(w)};
-    if (find_event(w, event, gone))
+    if (find_event(w, event))
       return;
     if (until_ns <= event->time_ns) {
       event->kind = OCT_EVENT_TIMER;
@@ -478,13 +492,11 @@ next_event(oct_cuda_world *w, oct_time until_ns, oct_event *event, oct_cuda_inst
 static gboolean
 cuda_next(oct_world *world, oct_time until_ns, oct_event *event) {
   oct_cuda_world *w = from_base(world);
-  oct_cuda_instance *gone = NULL;
+  clear_away(w);
   leave_if_spoiled(w);
   pthread_mutex_lock(&w->lock);
-  next_event(w, until_ns, event, &gone);
+  next_event(w, until_ns, event);
   pthread_mutex_unlock(&w->lock);
-  if (gone != NULL)
-    remove_instance(w, gone);
   return TRUE;
 }
 

@@ -19,6 +19,8 @@ typedef struct oct_cuda_world {
   pthread_cond_t changed; /* something for next() */
   gboolean woken, lost, fault_due;
   gboolean spoiled; /* atomic: a device cannot be used any more by this process */
+  char spoilt_by[160];
+  oct_cuda_instance *leaving; /* whose opening has failed, until it is cleared away; or NULL */
   guint32 fault_instance;
   oct_fault fault, told; /* told: what an event points to */
 } oct_cuda_world;

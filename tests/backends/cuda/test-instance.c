@@ -244,6 +244,68 @@ a_peer_closes_at_the_deadline_whatever_pulls_from_it(void) {
   run(&config, DEADLINE_NS, close_the_peer);
 }
 
+static void
+fail_to_open(rig *r) {
+  g_autoptr(GError) error = NULL;
+  oct_event event;
+  script_fail_opening(1);
+  script_hold(0, SCRIPT_OPEN);
+  GThread *saviour = g_thread_new("saviour", let_go, NULL);
+  gint64 began = now_ns();
+  g_assert_true(oct_world_open(r->world, &r->config, &r->instance, &error));
+  expect(r, LONG_NS, OCT_EVENT_OPEN_FAILED, &event);
+  const gint64 took_ns = now_ns() - began;
+  g_test_message("told after %.3f s: %s", (double)took_ns * 1e-9, event.fault->message);
+  g_assert_cmpstr(event.fault->message, ==, "as was wanted");
+  g_assert_cmpuint(event.instance, ==, r->instance);
+  g_assert_cmpint(took_ns, <, STUCK_NS);
+  r->instance = 0;
+  g_thread_join(saviour);
+  /* What comes behind it is as before. */
+  rig_open(r);
+  prompt(r, 0);
+  expect(r, LONG_NS, OCT_EVENT_STEP_DONE, &event);
+}
+
+static void
+a_failed_opening_is_told_before_it_is_cleared_away(void) {
+  const oct_instance_config config = config_of(2, 1, 1);
+  run(&config, DEADLINE_NS, fail_to_open);
+}
+
+/* ---------------------------------------------------------------- a process that ends */
+
+static void
+spoil_the_process(rig *r) {
+  rig_open(r);
+  script_spoil(1);
+  rig_close(r);
+  rig_open(r);
+}
+
+static void
+run_spoiled(void) {
+  g_autoptr(GError) error = NULL;
+  oct_cuda_options options;
+  const oct_instance_config config = config_of(2, 1, 1);
+  oct_cuda_options_default(&options);
+  options.exit_on_loss = TRUE;
+  options.devices = 16;
+  script_reset();
+  rig_run_closed(oct_cuda_world_new(&options, &error), &config, spoil_the_process);
+}
+
+static void
+a_process_that_ends_says_which_gpu_is_to_blame(void) {
+  if (g_test_subprocess()) {
+    run_spoiled();
+    return;
+  }
+  g_test_trap_subprocess(NULL, 0, G_TEST_SUBPROCESS_DEFAULT);
+  g_test_trap_assert_failed();
+  g_test_trap_assert_stderr("*octet: cuda: GPU 1 *; what is wrong stays with the process*");
+}
+
 /* ---------------------------------------------------------------- all at once */
 
 typedef struct churn {
@@ -392,6 +454,10 @@ main(int argc, char **argv) {
                   copies_have_the_deadline_enqueued_or_not);
   g_test_add_func("/cuda/instance/a-peer-closes-at-the-deadline-whatever-pulls-from-it",
                   a_peer_closes_at_the_deadline_whatever_pulls_from_it);
+  g_test_add_func("/cuda/instance/a-failed-opening-is-told-before-it-is-cleared-away",
+                  a_failed_opening_is_told_before_it_is_cleared_away);
+  g_test_add_func("/cuda/instance/a-process-that-ends-says-which-gpu-is-to-blame",
+                  a_process_that_ends_says_which_gpu_is_to_blame);
   g_test_add_func("/cuda/instance/all-of-it-goes-on-at-once", all_of_it_goes_on_at_once);
   return g_test_run();
 }
