@@ -19,7 +19,8 @@ typedef struct ring_positions {
 typedef struct shared {
   channel_status status;
   ring_positions positions[2];
-  _Alignas(64) guint8 data[]; /* [2][ring_bytes] */
+  atomic_uint large[2];       /* 1: a body lies beside the ring */
+  _Alignas(64) guint8 data[]; /* [2][ring_bytes], [2][CHANNEL_BODY_MAX] */
 } shared;
 
 struct oct_channel {
@@ -38,9 +39,9 @@ oct_channel_new(guint32 ring_bytes, GError **error) {
   oct_assert(ring_bytes >= 65536 && (ring_bytes & (ring_bytes - 1)) == 0);
   oct_channel *c = g_new0(oct_channel, 1);
   c->ring_bytes = ring_bytes;
-  c->memory_bytes = sizeof(shared) + 2 * (gsize)ring_bytes;
-  c->memory =
-      mmap(NULL, c->memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  c->memory_bytes = sizeof(shared) + 2 * ((gsize)ring_bytes + CHANNEL_BODY_MAX);
+  c->memory = mmap(NULL, c->memory_bytes, PROT_READ | PROT_WRITE,
+                   MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   for (int i = 0; i < 2; i++)
     c->bells[i] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (c->memory == MAP_FAILED || c->bells[0] < 0 || c->bells[1] < 0) {
@@ -72,6 +73,7 @@ oct_channel_reset(oct_channel *c) {
   for (int i = 0; i < 2; i++) {
     atomic_store(&c->memory->positions[i].written, 0);
     atomic_store(&c->memory->positions[i].read, 0);
+    atomic_store(&c->memory->large[i], 0);
     c->written[i] = c->read[i] = 0;
     oct_channel_hush(c, (channel_side)i, FALSE);
   }
@@ -84,7 +86,7 @@ oct_channel_status(const oct_channel *c) {
 }
 
 guint32
-oct_channel_body_max(const oct_channel *c) {
+oct_channel_ring_most(const oct_channel *c) {
   return c->ring_bytes / 2 - (guint32)sizeof(channel_message);
 }
 
@@ -139,6 +141,18 @@ padded(guint32 bytes) {
   return (bytes + 7) & ~7u;
 }
 
+/* Of a body, how much is in the ring. */
+static guint32
+in_ring(const oct_channel *c, guint32 bytes) {
+  return bytes <= oct_channel_ring_most(c) ? padded(bytes) : 0;
+}
+
+/* The place beside the side's ring. */
+static guint8 *
+beside(const oct_channel *c, channel_side side) {
+  return c->memory->data + 2 * (gsize)c->ring_bytes + (gsize)side * CHANNEL_BODY_MAX;
+}
+
 channel_answer
 oct_channel_push(oct_channel *c, channel_side side, const channel_message *message,
                  const void *body) {
@@ -146,15 +160,22 @@ oct_channel_push(oct_channel *c, channel_side side, const channel_message *messa
   ring_positions *p = &c->memory->positions[side];
   guint64 used = c->written[side] - atomic_load_explicit(&p->read, memory_order_acquire);
   guint32 body_bytes = message->bytes;
-  oct_assert(body_bytes <= oct_channel_body_max(c));
+  oct_assert(body_bytes <= CHANNEL_BODY_MAX);
+  const guint32 ring = in_ring(c, body_bytes);
+  const gboolean large = body_bytes > ring;
   if (used > c->ring_bytes)
     return CHANNEL_CORRUPT;
-  if (sizeof *message + padded(body_bytes) > c->ring_bytes - used)
+  if (sizeof *message + ring > c->ring_bytes - used ||
+      (large && atomic_load_explicit(&c->memory->large[side], memory_order_acquire) != 0))
     return CHANNEL_NONE;
   copy_in(c, side, message, sizeof *message);
-  if (body_bytes > 0)
+  if (large) {
+    memcpy(beside(c, side), body, body_bytes);
+    atomic_store_explicit(&c->memory->large[side], 1, memory_order_relaxed);
+  } else if (body_bytes > 0) {
     copy_in(c, side, body, body_bytes);
-  copy_in(c, side, zeros, padded(body_bytes) - body_bytes);
+    copy_in(c, side, zeros, ring - body_bytes);
+  }
   atomic_store_explicit(&p->written, c->written[side], memory_order_release);
   oct_channel_ring(c, side);
   return CHANNEL_OK;
@@ -169,16 +190,20 @@ oct_channel_pop(oct_channel *c, channel_side side, channel_message *message, con
   if (there > c->ring_bytes || there < sizeof *message)
     return CHANNEL_CORRUPT;
   copy_out(c, side, message, sizeof *message);
-  if (message->kind >= CHANNEL_KINDS || message->bytes > oct_channel_body_max(c) ||
-      padded(message->bytes) > there - sizeof *message)
+  if (message->kind >= CHANNEL_KINDS || message->bytes > CHANNEL_BODY_MAX ||
+      in_ring(c, message->bytes) > there - sizeof *message)
     return CHANNEL_CORRUPT;
-  guint32 n = padded(message->bytes);
+  guint32 n = padded(message->bytes), ring = in_ring(c, message->bytes);
   if (n > c->body_room[side]) {
     c->body_room[side] = MAX(n, 2 * c->body_room[side]);
     c->body[side] = g_realloc(c->body[side], c->body_room[side]);
   }
-  if (n > 0)
-    copy_out(c, side, c->body[side], n);
+  if (ring > 0) {
+    copy_out(c, side, c->body[side], ring);
+  } else if (n > 0) {
+    memcpy(c->body[side], beside(c, side), n);
+    atomic_store_explicit(&c->memory->large[side], 0, memory_order_release);
+  }
   *body = c->body[side];
   atomic_store_explicit(&p->read, c->read[side], memory_order_release);
   return CHANNEL_OK;

@@ -1,8 +1,9 @@
 /* Two rings of messages in memory that two processes share, and the bells that say "look".
  *
- * Each ring has one writer and one reader. A message is copied in and out whole, so that what is
- * checked is what is used, whatever the other side writes meanwhile. The positions that the other
- * side keeps are not believed either: one that cannot be is corruption.
+ * Each ring has one writer and one reader. A body that is more than half of a ring lies beside it,
+ * one at a time: memory that is not used until there is one. A message is copied in and out whole,
+ * so that what is checked is what is used, whatever the other side writes meanwhile. The positions
+ * that the other side keeps are not believed either: one that cannot be is corruption.
  */
 #ifndef OCT_BACKENDS_REMOTE_CHANNEL_H
 #define OCT_BACKENDS_REMOTE_CHANNEL_H
@@ -11,6 +12,8 @@
 #include <sys/types.h>
 
 #include <glib.h>
+
+#define CHANNEL_BODY_MAX (1u << 27) /* no record or event is longer: backend.h has their limits */
 
 typedef enum channel_side { CHANNEL_TO_WORKER, CHANNEL_TO_FRONT } channel_side;
 
@@ -55,17 +58,18 @@ void oct_channel_reset(oct_channel *channel);
 
 typedef enum channel_answer { CHANNEL_OK, CHANNEL_NONE, CHANNEL_CORRUPT } channel_answer;
 
-/* Copies a message with its body in and rings the reader. NONE: there is no room. */
+/* Copies a message with its body, of CHANNEL_BODY_MAX bytes at most, in and rings the reader. NONE:
+ * there is no room. */
 channel_answer oct_channel_push(oct_channel *channel, channel_side side,
                                 const channel_message *message, const void *body);
 /* Copies the oldest message out; *body (8-byte aligned) is valid until the next pop of that side.
  */
 channel_answer oct_channel_pop(oct_channel *channel, channel_side side, channel_message *message,
                                const guint8 **body);
-/* Bytes of what the reader, this process, has not popped. */
+/* Bytes of the ring that the reader, this process, has not popped. */
 guint64 oct_channel_unread(const oct_channel *channel, channel_side side);
-/* The longest body. */
-guint32 oct_channel_body_max(const oct_channel *channel);
+/* The longest body that lies in the ring. */
+guint32 oct_channel_ring_most(const oct_channel *channel);
 
 /* The bell of a side: readable when it was rung. */
 int oct_channel_bell(const oct_channel *channel, channel_side side);

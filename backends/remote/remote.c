@@ -32,6 +32,15 @@
 #define NS_PER_MS 1000000
 #define NS_PER_S  1000000000
 
+G_STATIC_ASSERT(sizeof(oct_step) +
+                    OCT_STEP_SLICES_MAX * (sizeof(oct_slice) + sizeof(oct_slot_open)) +
+                    OCT_STEP_IDS_MAX * sizeof(guint32) +
+                    OCT_STEP_BIASES_MAX * sizeof(oct_token_bias) +
+                    OCT_STEP_CHANGES_MAX * sizeof(oct_page_change) +
+                    OCT_STEP_COPIES_MAX * (sizeof(oct_copy) + sizeof(oct_expert_change)) +
+                    OCT_STEP_DOMAINS_MAX * sizeof(oct_domain_part) + 64 <=
+                CHANNEL_BODY_MAX);
+
 typedef struct instance {
   guint32 id;
   oct_flat_config *config;
@@ -210,18 +219,17 @@ watch_heartbeat(remote_world *w) {
 
 /* ---------------------------------------------------------------- calls */
 
-/* Hands a request on; waits a moment for room, which is there unless the worker has stopped
- * reading. */
+/* Hands a request on; waits a moment for room, the longer the more the worker may have to copy out:
+ * it is there unless the worker has stopped reading. */
 static gboolean
 request(remote_world *w, const channel_message *m, const void *body, GError **error) {
   static const struct timespec moment = {.tv_nsec = 100000};
-  if (m->bytes > oct_channel_body_max(w->channel)) {
+  if (m->bytes > CHANNEL_BODY_MAX) {
     g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_RECORD,
-                "remote: a record of %u bytes, limit %u", m->bytes,
-                oct_channel_body_max(w->channel));
+                "remote: a record of %u bytes, limit %u", m->bytes, CHANNEL_BODY_MAX);
     return FALSE;
   }
-  for (int tries = 0; tries < 100; tries++) {
+  for (guint32 tries = 0; tries < 100 + m->bytes / 65536; tries++) {
     channel_answer answer = oct_channel_push(w->channel, CHANNEL_TO_WORKER, m, body);
     if (answer == CHANNEL_OK)
       return TRUE;

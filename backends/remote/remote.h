@@ -12,9 +12,10 @@
  * Neither side believes the other. The worker checks each record as if it came from a network; the
  * front checks each event against what it submitted. What goes wrong becomes faults:
  *
- *     the worker dies (signal, exit)         INSTANCE for each instance, after what it had still
- * said it is silent for hang_ns               the same; it is killed it says what cannot be
- * (garbage)       the same; it is killed no restarts are left, or the keeper    FATAL is gone
+ *     the worker dies (signal, exit)     INSTANCE for each, after what it had still said
+ *     it is silent for hang_ns           the same; it is killed
+ *     it says what cannot be (garbage)   the same; it is killed
+ *     no restarts left, or no keeper     FATAL
  *
  * An instance that was opening gets OPEN_FAILED. The next oct_world_open() starts another worker.
  */
@@ -30,8 +31,8 @@ typedef struct oct_remote_options {
   gint64 hang_ns;      /* silence that is taken for death; >= 4 heartbeats */
   gint64 start_ns;     /* longest time to make the inner world */
   guint32 restarts;    /* workers after the first */
-  guint32
-      ring_bytes; /* of each direction, a power of two >= 64 KiB; a record may have half of it */
+  guint32 ring_bytes;  /* of each direction, a power of two >= 64 KiB. What is more than half of it
+                          goes beside it, one at a time */
 } oct_remote_options;
 
 /* Heartbeat 50 ms, hang 10 s, start 60 s, 3 restarts, rings of 16 MiB. */

@@ -55,8 +55,8 @@ say(worker *w, channel_kind kind, const void *body, guint32 bytes) {
   if (kind == CHANNEL_STARTED)
     m.b = oct_world_can_pull(w->inner);
   static const struct timespec moment = {.tv_nsec = 50000};
-  if (bytes > oct_channel_body_max(w->channel)) {
-    w->corrupt = w->stop = TRUE; /* an event that no ring of this size takes */
+  if (bytes > CHANNEL_BODY_MAX) {
+    w->corrupt = w->stop = TRUE; /* no event is so long */
     return;
   }
   /* The front is slow or stopped: wait for room, alive. */

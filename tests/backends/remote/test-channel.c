@@ -57,18 +57,30 @@ full_ring_takes_nothing(void) {
   oct_channel_free(c);
 }
 
+/* In the ring, and beside it, where the next one waits until it has been taken. */
 static void
-largest_body_fits(void) {
+bodies_of_any_length_fit(void) {
   oct_channel *c = new_channel();
-  guint32 n = oct_channel_body_max(c);
-  g_autofree guint8 *body = g_malloc0(n);
+  const guint32 most = oct_channel_ring_most(c);
+  const guint32 lengths[] = {0, 1, most - 1, most, most + 1, 3 * RING + 5, CHANNEL_BODY_MAX, most};
+  g_autofree guint8 *body = g_malloc0(CHANNEL_BODY_MAX);
   const guint8 *back;
-  channel_message m = {.kind = CHANNEL_SUBMIT, .bytes = n};
-  for (int i = 0; i < 5; i++) {
-    body[n - 1] = (guint8)(i + 1);
+  for (gsize i = 0; i < G_N_ELEMENTS(lengths); i++) {
+    const guint32 n = lengths[i];
+    channel_message m = {.kind = CHANNEL_SUBMIT, .bytes = n, .a = i},
+                    small = {.kind = CHANNEL_STOP};
+    if (n > 0)
+      body[0] = body[n - 1] = (guint8)(i + 1);
     g_assert_cmpint(oct_channel_push(c, CHANNEL_TO_WORKER, &m, body), ==, CHANNEL_OK);
+    g_assert_cmpint(oct_channel_push(c, CHANNEL_TO_WORKER, &small, NULL), ==, CHANNEL_OK);
+    if (n > most)
+      g_assert_cmpint(oct_channel_push(c, CHANNEL_TO_WORKER, &m, body), ==, CHANNEL_NONE);
     g_assert_cmpint(oct_channel_pop(c, CHANNEL_TO_WORKER, &m, &back), ==, CHANNEL_OK);
-    g_assert_cmpuint(back[n - 1], ==, i + 1);
+    g_assert_cmpuint(m.bytes, ==, n);
+    g_assert_cmpuint(m.a, ==, i);
+    g_assert_true(n == 0 || (back[0] == i + 1 && back[n - 1] == i + 1));
+    g_assert_cmpint(oct_channel_pop(c, CHANNEL_TO_WORKER, &m, &back), ==, CHANNEL_OK);
+    g_assert_cmpuint(m.kind, ==, CHANNEL_STOP);
   }
   oct_channel_free(c);
 }
@@ -99,13 +111,16 @@ impossible_messages_are_corruption(void) {
 /* ---------------------------------------------------------------- two threads */
 
 #define N_MESSAGES 20000
+#define LARGE      40000 /* beside the ring: every 100th */
 
 static void *
 send_all(void *arg) {
   oct_channel *c = arg;
   for (guint64 i = 0; i < N_MESSAGES;) {
-    guint64 body[8] = {i, ~i, i * 3};
-    channel_message m = {.kind = CHANNEL_EVENT, .bytes = sizeof body, .a = i};
+    guint64 body[LARGE / 8] = {i, ~i, i * 3};
+    const guint32 bytes = i % 100 == 0 ? LARGE : 64;
+    channel_message m = {.kind = CHANNEL_EVENT, .bytes = bytes, .a = i};
+    body[bytes / 8 - 1] = i * 5;
     if (oct_channel_push(c, CHANNEL_TO_FRONT, &m, body) == CHANNEL_OK)
       i++;
     else
@@ -134,6 +149,7 @@ bell_rings_for_what_was_sent(void) {
     g_assert_cmpuint(words[0], ==, got);
     g_assert_cmpuint(words[1], ==, ~got);
     g_assert_cmpuint(words[2], ==, got * 3);
+    g_assert_cmpuint(words[m.bytes / 8 - 1], ==, got * 5);
     got++;
   }
   pthread_join(sender, NULL);
@@ -146,7 +162,7 @@ main(int argc, char **argv) {
   g_test_add_func("/remote/channel/messages-come-in-order-and-whole",
                   messages_come_in_order_and_whole);
   g_test_add_func("/remote/channel/full-ring-takes-nothing", full_ring_takes_nothing);
-  g_test_add_func("/remote/channel/largest-body-fits", largest_body_fits);
+  g_test_add_func("/remote/channel/bodies-of-any-length-fit", bodies_of_any_length_fit);
   g_test_add_func("/remote/channel/impossible-messages-are-corruption",
                   impossible_messages_are_corruption);
   g_test_add_func("/remote/channel/bell-rings-for-what-was-sent", bell_rings_for_what_was_sent);
