@@ -557,9 +557,11 @@ remote_free(oct_world *world) {
   remote_world *w = from_base(world);
   for (guint32 i = 0; i < w->instances->len; i++)
     oct_assert(w->instances->pdata[i] == NULL);
-  end_processes(w);
+  if (w->keeper > 0)
+    end_processes(w);
   oct_channel_free(w->channel);
-  close(w->waker);
+  if (w->waker >= 0)
+    close(w->waker);
   g_ptr_array_unref(w->instances);
   g_queue_clear_full(&w->faults, g_free);
   g_free(w->told);
@@ -647,16 +649,19 @@ oct_remote_world_new(oct_remote_make_fn make, void *arg, const oct_remote_option
   g_queue_init(&w->faults);
   w->waker = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   w->socket = -1;
-  w->keeper = oct_keeper_fork(oct_worker_main, &w->start, &w->socket, error);
-  gboolean fine = w->keeper > 0 && w->waker >= 0;
+  if (w->waker < 0)
+    g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_DEVICE, "remote: no descriptor: %s",
+                g_strerror(errno));
+  else
+    w->keeper = oct_keeper_fork(oct_worker_main, &w->start, &w->socket, error);
+  gboolean fine = w->keeper > 0;
   if (fine) {
     start_worker(w);
     fine = await_start(w, error);
   }
   if (fine)
     return &w->base;
-  if (w->keeper > 0)
-    remote_free(&w->base);
+  remote_free(&w->base);
   return NULL;
 }
 

@@ -5,6 +5,8 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "backends/registry.h"
@@ -587,6 +589,42 @@ goes_round_its_rings(void) {
   run(many_copies);
 }
 
+/* ---------------------------------------------------------------- what it needs */
+
+static guint
+count_descriptors(void) {
+  guint n = 0;
+  g_autoptr(GDir) folder = g_dir_open("/proc/self/fd", 0, NULL);
+  while (g_dir_read_name(folder) != NULL)
+    n++;
+  return n;
+}
+
+/* With no more descriptors than there are, one more, and so on, until there are enough. */
+static void
+leaves_nothing_behind_where_it_cannot_be_made(void) {
+  struct rlimit all, few;
+  oct_world *world = NULL;
+  defaults();
+  g_assert_cmpint(getrlimit(RLIMIT_NOFILE, &all), ==, 0);
+  const guint before = count_descriptors();
+  for (few = all, few.rlim_cur = 3; world == NULL; few.rlim_cur++) {
+    g_autoptr(GError) error = NULL;
+    g_assert_cmpuint(few.rlim_cur, <, 100);
+    g_assert_cmpint(setrlimit(RLIMIT_NOFILE, &few), ==, 0);
+    world = oct_remote_world_new(make_inner, (void *)(gsize)inner, &options, &error);
+    g_assert_cmpint(setrlimit(RLIMIT_NOFILE, &all), ==, 0);
+    if (world != NULL)
+      break;
+    g_assert_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_DEVICE);
+    g_assert_cmpuint(count_descriptors(), ==, before);
+    g_assert_cmpint(waitpid(-1, NULL, WNOHANG), ==, -1);
+    g_assert_cmpint(errno, ==, ECHILD);
+  }
+  oct_world_free(world);
+  g_assert_cmpuint(count_descriptors(), ==, before);
+}
+
 #define N_CHANGES 10000
 
 /* Two steps, each of more bytes than a ring has: page changes of many sequences that begin behind
@@ -644,5 +682,7 @@ main(int argc, char **argv) {
   g_test_add_func("/remote/ring/goes-round", goes_round_its_rings);
   g_test_add_func("/remote/ring/takes-records-larger-than-it-is",
                   takes_records_larger_than_its_rings);
+  g_test_add_func("/remote/make/leaves-nothing-behind-where-it-cannot-be",
+                  leaves_nothing_behind_where_it_cannot_be_made);
   return g_test_run();
 }
