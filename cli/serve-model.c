@@ -423,13 +423,17 @@ simgrid_text(const maker *m) {
   return g_string_free(g_steal_pointer(&text), FALSE);
 }
 
-/* "remote@cuda" or "cpu:threads=4" with the model's files. NULL with *error. */
+/* "remote@cuda" or "cpu:threads=4" with the model's files, or with the seed of made-up weights.
+ * NULL with *error. */
 static char *
 with_model(const maker *m, const char *text, GError **error) {
   const char *inner = innermost(text), *format = m->options->load_format;
   gboolean takes = m->on_cpu || m->on_cuda;
-  if (!takes || needs_no_files(m) || strstr(inner, "model=") != NULL)
+  g_autofree char *seed = g_strdup_printf("%" G_GUINT64_FORMAT, m->setup.seed);
+  if (!takes || strstr(inner, "model=") != NULL)
     return g_strdup(text);
+  if (needs_no_files(m))
+    return m->model->seeded ? with_option(text, "seed", seed) : g_strdup(text);
   if (strpbrk(m->model->path, ",@:") != NULL) {
     refuse(error, "backend \"%s\": a path with a comma, a colon or an @ has no place there: %s",
            text, m->model->path);

@@ -149,6 +149,21 @@ fi
 begin "$one" cuda:dtype=float32 --in-process
 check "$one" "cuda:dtype=float32 --in-process"
 
+# --- made-up weights are those of the seed, however the backend is named
+# made WORLD SEED: what a server of such weights answers, which is then ended.
+made() {
+  begin "$one" "$1" --load-format dummy --seed "$2"
+  listen "$one"
+  [ -z "$url" ] || ask "$one" false
+  kill -TERM "$pid"
+  wait "$pid"
+}
+of_seven=$(made cpu 7)
+has "$of_seven" , "made-up weights answer"
+is "$(made cpu:threads=1 7)" "$of_seven" "those of a seed are the same on cpu:threads=1"
+is "$(made fault:rate=0@cpu:threads=1 7)" "$of_seven" "and behind another world"
+ok "$([ "$(made cpu:threads=1 8)" != "$of_seven" ]; echo $?)" "those of another seed are not"
+
 # Without a number of pages they are what fits into a share of the GPU that the rank is on.
 pages=
 begin "$one" cuda --gpu-memory-utilization 0.5
