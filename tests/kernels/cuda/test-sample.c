@@ -62,6 +62,32 @@ free_row(oct_sample_input *twin) {
   g_free((gpointer)twin->suppressed);
 }
 
+static double
+logit_of(const oct_sample_input *twin, guint32 token) {
+  double x = twin->logits[token];
+  for (guint32 i = 0; i < twin->n_biases; i++)
+    x += twin->biases[i].token == token ? twin->biases[i].bias : 0;
+  return x;
+}
+
+/* Whether a cut row's token may stand for the reference's: they are as likely but for the rounding
+ * of float32 exponentials, or some are whose logits are others, so that they may come in another
+ * order. Of equals alone the lower comes first. */
+static gboolean
+may_be_for(const oct_sampling *s, const oct_sample_input *twin, guint32 token, guint32 want) {
+  double least = 2e-6 * s->temperature, wanted;
+  if (s->temperature == 0 || twin->counts != NULL || (s->top_p == 1 && s->top_k < 0) ||
+      token >= twin->vocab || want >= twin->vocab)
+    return FALSE;
+  wanted = logit_of(twin, want);
+  gboolean others = FALSE;
+  for (guint32 t = 0; t < twin->vocab && !others; t++) {
+    double difference = fabs(logit_of(twin, t) - wanted);
+    others = difference > 0 && difference <= least;
+  }
+  return others && fabs(logit_of(twin, token) - wanted) <= least;
+}
+
 static void
 check_vocab(const oct_cuda_queue *queue, guint32 vocab, double spread) {
   gsize stride = (vocab + 3) / 4 * 4;
@@ -99,7 +125,7 @@ check_vocab(const oct_cuda_queue *queue, guint32 vocab, double spread) {
     guint32 want = oct_ref_sample(&rows[i].sampling, &twins[i], scratch);
     if (i == 7)
       want = OCT_REF_NO_TOKEN;
-    if (tokens[i] != want) {
+    if (tokens[i] != want && !may_be_for(&rows[i].sampling, &twins[i], tokens[i], want)) {
       g_test_message("vocabulary %u, row %u: token %u, the reference's is %u", vocab, i, tokens[i],
                      want);
       others++;
