@@ -127,8 +127,8 @@ template <int GROUPS> struct candidates { uint32_t best[GROUPS], at[GROUPS]; };
 template <int GROUPS>
 OCT_DEVICE void
 renew(candidates<GROUPS> &c, const uint32_t *keys, uint32_t n, uint32_t group, uint32_t lane) {
-  uint32_t best, at;
-  find_best(keys + 256 * group, n - 256 * group, lane, &best, &at);
+  uint32_t best, at, left = n > 256 * group ? n - 256 * group : 0;
+  find_best(keys + 256 * group, left, lane, &best, &at);
 #pragma unroll
   for (uint32_t g = 0; g < GROUPS; g++) {
     c.best[g] = g == group ? best : c.best[g];

@@ -107,6 +107,10 @@ test_routing(void) {
                                       {OCT_ROUTER_SOFTMAX, 128, 8, 0, 0, true, 1, NULL},
                                       {OCT_ROUTER_SIGMOID, 8, 3, 4, 2, true, 2.5f, NULL},
                                       {OCT_ROUTER_SIGMOID, 256, 8, 8, 4, true, 2.5f, NULL},
+                                      {OCT_ROUTER_SOFTMAX, 257, 5, 0, 0, true, 1, NULL},
+                                      {OCT_ROUTER_SIGMOID, 513, 32, 0, 0, true, 2.4f, NULL},
+                                      {OCT_ROUTER_SOFTMAX, 640, 10, 0, 0, false, 1, NULL},
+                                      {OCT_ROUTER_SIGMOID, 760, 16, 8, 4, true, 2.4f, NULL},
                                       {OCT_ROUTER_SIGMOID, 896, 16, 0, 0, true, 2.4f, NULL},
                                       {OCT_ROUTER_SOFTMAX, 1024, 32, 0, 0, true, 1, NULL}};
   for (guint i = 0; i < 2 * G_N_ELEMENTS(cases); i++) {
