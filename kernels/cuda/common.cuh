@@ -51,8 +51,11 @@ from_float<fp8>(float x) {
   return fp8(x); /* saturates at 448 */
 }
 
-/* N elements that are moved at once. */
-template <typename T, int N> struct alignas(sizeof(T) * N) vec { T at[N]; };
+/* N elements that are moved at once. Of arrays no more is known than that they are aligned to 16
+ * bytes: where instructions move 32 (10.x), they want an address that is a multiple of that. */
+template <typename T, int N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) vec {
+  T at[N];
+};
 
 template <typename T, int N>
 OCT_DEVICE void
