@@ -272,10 +272,10 @@ typedef enum oct_cuda_path {
 /* y[i, r] = sum over c of x[i, c] w[r, c] (+ bias[r]) (+ y[i, r] with accumulate), for m rows.
  * x is x_type: F32 (weights F32), BF16 (all weights but F32), or FP8 (weights FP8, with x_scale[m]
  * on the device, of rows). y is y_type: F32 or BF16. bias: F32 for F32 weights, else BF16, or NULL.
- * batch > 1: that many products with the given distances (of w in elements; F32 and BF16 weights
- * only). transposed: w is read as [columns, rows], y[i, c] = sum over r of x[i, r] w[r, c], of F32
- * and BF16 weights, with y of `columns` columns. w_stride 0 = columns, else the distance of rows
- * (F32 and BF16). F32 products are float32 throughout (no tf32).
+ * batch > 1: that many products at the given distances (of w in elements; F32 and BF16 weights
+ * only), without a bias. transposed: w is read as [columns, rows], y[i, c] = sum over r of x[i, r]
+ * w[r, c], of F32 and BF16 weights, with y of `columns` columns. w_stride 0 = columns, else the
+ * distance of rows (F32 and BF16). F32 products are float32 throughout (no tf32).
  * glu (paths STREAM, CODES and NARROW alone, else UNSUPPORTED): rows are gates, then ups, and
  * y[i, r] = glu(gate, up) has rows / 2 columns.
  * The first call with a shape makes its plan (host memory), which is kept: make each shape once

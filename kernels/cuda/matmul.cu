@@ -506,7 +506,8 @@ oct_cuda_multiply(const oct_cuda_queue *queue, oct_cuda_blas *blas, const oct_cu
   oct_cuda_format format = call->weight.format;
   bool is_float = format == OCT_CUDA_MATRIX_F32;
   if (format >= OCT_CUDA_MATRIX_MXFP4_ROWS || is_float != (call->x_type == OCT_CUDA_F32) ||
-      call->y_type == OCT_CUDA_FP8 || (is_float && call->y_type != OCT_CUDA_F32))
+      call->y_type == OCT_CUDA_FP8 || (is_float && call->y_type != OCT_CUDA_F32) ||
+      (call->bias != NULL && call->batch > 1))
     return OCT_CUDA_UNSUPPORTED;
   oct_cuda_path path = oct_cuda_matmul_path(queue, call);
   if (path == OCT_CUDA_PATH_STREAM) {
@@ -532,8 +533,8 @@ oct_cuda_multiply(const oct_cuda_queue *queue, oct_cuda_blas *blas, const oct_cu
   if (path == OCT_CUDA_PATH_BLAS) {
     oct_cuda_type bias = is_float ? OCT_CUDA_F32 : OCT_CUDA_BF16;
     bool is_alien = bias != call->y_type || call->x_type == OCT_CUDA_FP8;
-    if (call->bias != NULL && (call->batch > 1 || is_alien))
-      return call->batch > 1 ? OCT_CUDA_UNSUPPORTED : multiply_then_add(queue, blas, call);
+    if (call->bias != NULL && is_alien)
+      return multiply_then_add(queue, blas, call);
     if (call->x_type == OCT_CUDA_FP8 && format != OCT_CUDA_MATRIX_FP8)
       return OCT_CUDA_UNSUPPORTED;
     return multiply_blas(queue, blas, call);

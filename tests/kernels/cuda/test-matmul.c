@@ -240,6 +240,21 @@ test_batched(void) {
   }
 }
 
+/* Several products have no bias, by whatever path. This needs no GPU. */
+static void
+test_no_bias(void) {
+  const oct_cuda_queue queue = {.sm_count = 132, .capability = 90};
+  const float bias = 0;
+  oct_cuda_matmul call = {.weight = {.format = OCT_CUDA_MATRIX_F32, .rows = 8, .columns = 8},
+                          .x_type = OCT_CUDA_F32,
+                          .y_type = OCT_CUDA_F32,
+                          .m = 1,
+                          .bias = &bias,
+                          .batch = 2};
+  for (call.path = OCT_CUDA_PATH_AUTO; call.path <= OCT_CUDA_PATH_NARROW; call.path++)
+    g_assert_cmpint(oct_cuda_multiply(&queue, NULL, &call), ==, OCT_CUDA_UNSUPPORTED);
+}
+
 /* Both sides with scales of rows. */
 static void
 test_fp8_inputs(void) {
@@ -366,6 +381,7 @@ main(int argc, char **argv) {
   g_test_add_func("/cuda/matmul/codes-become-operands-in-registers", test_codes);
   g_test_add_func("/cuda/matmul/sizes-that-no-vector-fits", test_odd);
   g_test_add_func("/cuda/matmul/batched-and-transposed", test_batched);
+  g_test_add_func("/cuda/matmul/several-have-no-bias", test_no_bias);
   g_test_add_func("/cuda/matmul/fp8-by-fp8", test_fp8_inputs);
   g_test_add_func("/cuda/matmul/rows-do-not-depend-on-others", test_fixed);
   g_test_add_func("/cuda/matmul/packs-codes-of-every-kind", test_pack);
