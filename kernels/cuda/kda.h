@@ -13,7 +13,8 @@ extern "C" {
  * (z NULL = zeros), beta of n_heads; kda's pointers are device float32. A state slot: recurrent
  * part float32 [heads, width, width] at states + slot * state_stride floats, convolution inputs
  * [3, taps - 1, C] of conv_type at conv + slot * conv_stride elements. state_of[slot of the
- * sequence * state_of_stride] is the state slot. width <= 256.
+ * sequence * state_of_stride] is the state slot. A head's state, 4 width + 32 floats beside it, has
+ * to have room in a block's shared memory: widths of more than 239 have none on Hopper.
  *
  * norm not NULL: out = rms norm of each head (weight `norm` [width] of `type`, norm_eps) *
  * sigmoid(gate), gate rows of C or NULL (sigmoid of zero), as oct_cuda_gated_rms_norm().

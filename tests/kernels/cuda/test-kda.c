@@ -419,11 +419,24 @@ test_fixed(void) {
   }
 }
 
+/* A state that has no room in shared memory is refused. This needs no GPU. */
+static void
+test_widest(void) {
+  const oct_cuda_queue queue = {.sm_count = 132, .capability = 90, .shared_bytes = 227 << 10};
+  const oct_cuda_batch batch = {.n_tokens = 1, .n_seqs = 1};
+  const oct_cuda_kda call = {.type = OCT_CUDA_BF16,
+                             .conv_type = OCT_CUDA_BF16,
+                             .batch = &batch,
+                             .kda = {.n_heads = 1, .width = 240, .taps = TAPS}};
+  g_assert_cmpint(oct_cuda_kda_run(&queue, &call), ==, OCT_CUDA_UNSUPPORTED);
+}
+
 int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/cuda/kda/takes-tokens-into-states", test_recurrent);
   g_test_add_func("/cuda/kda/takes-one-token-in-one-launch", test_decode);
+  g_test_add_func("/cuda/kda/refuses-what-has-no-room", test_widest);
   g_test_add_func("/cuda/kda/mixes-decodes-and-prompts", test_mixed);
   g_test_add_func("/cuda/kda/takes-prompts-of-any-length-in-chunks", test_lengths);
   g_test_add_func("/cuda/kda/keeps-to-the-recurrence-over-long-prompts", test_long);
