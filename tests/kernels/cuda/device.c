@@ -145,11 +145,18 @@ device_check(int error) {
 
 void
 device_expect(const char *name, const float *a, const float *b, gsize n, double limit) {
+  device_expect_sums(name, a, b, n, 0, limit);
+}
+
+void
+device_expect_sums(const char *name, const float *a, const float *b, gsize n, double typical,
+                   double limit) {
   double difference = 0, size = 0;
   for (gsize i = 0; i < n; i++) {
     difference += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
     size += (double)b[i] * b[i];
   }
+  size = MAX(size, (double)n * typical * typical);
   double error = sqrt(difference / (size > 0 ? size : 1));
   g_test_message("%s: relative L2 error %.3g, limit %.3g", name, error, limit);
   if (!(error <= limit))

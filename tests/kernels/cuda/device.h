@@ -37,6 +37,10 @@ void device_clear(void);
 void device_check(int error);
 /* |a - b| / |b| over n elements, printed under the name; fails above the limit and for NaN. */
 void device_expect(const char *name, const float *a, const float *b, gsize n, double limit);
+/* The same of few sums, all of which may all but cancel: |b| counts for no less than that of so
+ * many of root mean square `typical`, as data_expect() has it. */
+void device_expect_sums(const char *name, const float *a, const float *b, gsize n, double typical,
+                        double limit);
 
 /* What rounding to e4m3 leaves at most of random numbers with one scale a row or head. Numbers in
  * [2^e, 2^(e+1)) lie 2^(e-3) apart: the error is even within 2^(e-4), its root mean square 2^(e-4)

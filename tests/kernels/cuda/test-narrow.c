@@ -173,7 +173,8 @@ check_gated(const oct_cuda_queue *queue, guint32 m, guint32 inner, guint32 colum
   for (guint32 i = 0; i < m; i++)
     memmove(y + (gsize)i * inner, y + (gsize)i * y_stride, inner * sizeof *y);
   g_autofree char *name = g_strdup_printf("gated, %u x 2 x %u x %u", m, inner, columns);
-  device_expect(name, y, want, (gsize)m * inner, y_type == OCT_CUDA_F32 ? 1e-4 : 4e-3);
+  /* Gates of few may all be below zero, where next to nothing is left of them. */
+  device_expect_sums(name, y, want, (gsize)m * inner, 1, y_type == OCT_CUDA_F32 ? 1e-4 : 4e-3);
 }
 
 static void
