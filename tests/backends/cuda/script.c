@@ -242,8 +242,8 @@ oct_cuda_stepper_new(const oct_cuda_stepper_options *options) {
   s->output.tokens = s->tokens;
   for (guint32 i = 0; i < ROWS_MAX; i++)
     s->tokens[i] = SCRIPT_TOKEN;
-  for (guint32 g = 0; g < OCT_MODEL_GROUPS_MAX; g++)
-    s->memory.pools[g].unit_bytes = 256;
+  for (guint32 i = 0; i < OCT_MODEL_GROUPS_MAX; i++)
+    s->memory.pools[i].unit_bytes = 256;
   g_assert_cmpuint(options->ring, <=, RING_MAX);
   return s;
 }
