@@ -298,6 +298,9 @@ read_prompts(const options *o, oct_load_config *c, guint64 seed, GError **error)
         !g_ascii_string_to_unsigned(parts[1], 10, first + 1, G_MAXINT32, &end, NULL))
       return oct_cli_bad_option(error, "token-range", o->token_range,
                                 "must be FIRST:END with FIRST below END");
+    if (o->text || c->endpoint == OCT_LOAD_CHAT)
+      return oct_cli_bad_option(error, "token-range", o->token_range,
+                                "has no meaning with words, which --text and chat send");
   }
   c->prompt.first_id = (guint32)first;
   c->prompt.n_ids = (guint32)(end - first);

@@ -31,6 +31,9 @@ refused 2 "without --rate" $nobody chat-150 --rate 5 --time-scale 2
 refused 2 "time-scale \"0\"" $nobody chat-150 --time-scale 0
 refused 2 "must be completions or chat" $nobody --endpoint embeddings
 refused 2 "FIRST:END" $nobody --token-range 9:9
+refused 2 "token-range \"9:99\": has no meaning with words" $nobody --token-range 9:99 --text
+refused 2 "token-range \"9:99\": has no meaning with words" $nobody --token-range 9:99 \
+  --endpoint chat
 refused 2 "must be a JSON object" $nobody --extra-body "[1]"
 refused 2 "must be a JSON object" $nobody --extra-body "{"
 refused 2 "no objective" $nobody --slo fast=1s
