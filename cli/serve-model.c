@@ -286,15 +286,25 @@ gpu_free_bytes(const maker *m) {
   return oct_gpu_memory_free(&layout);
 }
 
+/* On GPUs a key of the backend says what is computed in, whatever the files are. */
 static gboolean
 check_dtype(const maker *m, GError **error) {
-  const char *asked = m->options->dtype;
-  const char *own = oct_dtype_name(m->model->setup.spec->types.base);
-  if (asked == NULL || strcmp(asked, "auto") == 0 || strcmp(asked, own) == 0 ||
-      (strcmp(asked, "half") == 0 && strcmp(own, "float16") == 0))
+  const char *asked = m->options->dtype == NULL ? "auto" : m->options->dtype;
+  const char *own = oct_dtype_name(m->model->setup.spec->types.base), *used = own;
+  if (strcmp(asked, "half") == 0)
+    asked = "float16";
+  if (m->on_cuda)
+    used = strstr(innermost(m->description), "dtype=float32") != NULL ? "float32" : "bfloat16";
+  if (strcmp(asked, "auto") == 0 && strcmp(used, own) != 0 && strcmp(used, "bfloat16") == 0)
+    g_ptr_array_add(m->model->setup.warnings,
+                    g_strdup_printf("warning: the model's %s is served in %s", own, used));
+  if (strcmp(asked, "auto") == 0 || strcmp(asked, used) == 0)
     return TRUE;
-  if (m->is_cpu && (strcmp(asked, "float32") == 0 || strcmp(asked, "float") == 0))
-    return TRUE;
+  if (strcmp(asked, "float") == 0 || strcmp(asked, "float32") == 0)
+    if (m->is_cpu || strcmp(used, "float32") == 0)
+      return TRUE;
+  if (m->on_cuda)
+    return refuse(error, "dtype: \"%s\": --backend %s computes in %s", asked, m->description, used);
   return refuse(error, "dtype: \"%s\": the model's files are %s, and weights are not converted%s",
                 asked, own, m->is_cpu ? " but to float32" : "");
 }

@@ -72,6 +72,10 @@ fails "a backend that is none" 'no backend "mok"; there are: mock' --backend mok
 fails "a key that is none" 'mock: option "clok=real" is not known' --backend fault@mock:clok=real
 if "$octet" --version | grep -q '^CUDA: not'; then
   fails "cuda that is not built in" "built without CUDA: configure" --backend cuda nobody/nothing
+else # told with or without a GPU
+  refuses "a type that cuda does not compute in" 'dtype: "float16": --backend ' llama-3.1-8b \
+    --load-format dummy --backend cuda --dtype float16
+  has "$err" "computes in bfloat16" "... and names the one that it does"
 fi
 for world in mock cpu; do
   fails "$world with a virtual clock" "$world has a virtual clock: it cannot serve unless" \
