@@ -6,13 +6,15 @@ pids=
 trap 'for p in $pids; do kill -9 "$p" 2>/dev/null; done; rm -rf "$work"' EXIT
 
 # --- what is refused, before anything is opened
-refuses() { # CLAIM PART ARGUMENTS…
-  claim=$1 part=$2
-  shift 2
+stops() { # STATUS CLAIM PART ARGUMENTS…
+  wanted=$1 claim=$2 part=$3
+  shift 3
   run "$octet" serve "$@"
-  is "$status" 2 "$claim is wrong usage"
+  is "$status" "$wanted" "$claim ends with $wanted"
   has "$err" "$part" "$claim says why"
 }
+refuses() { stops 2 "$@"; } # wrong usage
+fails() { stops 1 "$@"; }
 refuses "no model" "which model?"
 refuses "a model of the zoo, on cpu," "has no weights" llama-3.1-8b
 refuses "a file that is not there" "./no.gguf: there is no such file" ./no.gguf
@@ -61,14 +63,9 @@ refuses "a fixed order and its opposite" "says the opposite" llama-3.1-8b --load
   --backend cuda:fixed_order=0 --batch-invariant
 refuses "another pace" "a server's clock is real" --backend mock --pace 2
 # A backend that is none, or not built in, is told before its model is looked for.
-fails() { # CLAIM PART ARGUMENTS…
-  claim=$1 part=$2
-  shift 2
-  run "$octet" serve "$@"
-  is "$status" 1 "$claim fails"
-  has "$err" "$part" "$claim says why"
-}
 fails "a backend that is none" 'no backend "mok"; there are: mock' --backend mok nobody/nothing
+fails "a template that is none" "chat-template nothing: 'nothing' is neither a family" \
+  --backend mock --chat-template nothing
 fails "a key that is none" 'mock: option "clok=real" is not known' --backend fault@mock:clok=real
 if "$octet" --version | grep -q '^CUDA: not'; then
   fails "cuda that is not built in" "built without CUDA: configure" --backend cuda nobody/nothing
