@@ -143,6 +143,11 @@ all_reach(const oct_cuda_comm *c) {
 }
 
 static gboolean
+is_fixed(const oct_cuda_comm *c) {
+  return (c->rank->queue.flags & OCT_CUDA_FIXED_ORDER) != 0;
+}
+
+static gboolean
 join_peers(oct_cuda_comm *c) {
   oct_cuda_rank *r = c->rank;
   c->ring->buffers[c->member] = oct_cuda_alloc(r, EXCHANGE_BYTES, "buffers of sums");
@@ -164,7 +169,11 @@ join_peers(oct_cuda_comm *c) {
   memcpy(c->peers.buffers, c->ring->buffers, sizeof c->peers.buffers);
   memcpy(c->peers.signals, c->ring->signals, sizeof c->peers.signals);
   c->has_peers = all_reach(c);
-  return TRUE;
+  /* NCCL's order is not known. Of two terms there is one. */
+  if (!c->has_peers && is_fixed(c) && c->n > 2)
+    oct_cuda_fail(r,
+                  "a fixed order over more than two GPUs needs each to reach the others' memory");
+  return !oct_cuda_has_failed(r);
 }
 
 /* ---------------------------------------------------------------- life cycle */
@@ -299,11 +308,6 @@ finish(oct_cuda_comm *c, const oct_cuda_sum *call, const void *x) {
              c->rank,
              cudaMemcpyAsync(call->out, x, bytes, cudaMemcpyDeviceToDevice, c->rank->compute),
              "a sum over ranks");
-}
-
-static gboolean
-is_fixed(const oct_cuda_comm *c) {
-  return (c->rank->queue.flags & OCT_CUDA_FIXED_ORDER) != 0;
 }
 
 /* Rows [first, first + n), by a kernel over peers' memory. */
