@@ -77,6 +77,27 @@ oct_cuda_group_meet_some(oct_cuda_group *g, oct_cuda_meeting *m) {
   return meet(g, m->n, &m->n_waiting, &m->round);
 }
 
+gboolean
+oct_cuda_group_part(oct_cuda_group *g, gboolean rests) {
+  pthread_mutex_lock(&g->lock);
+  g->n_parted++;
+  g->restless |= !rests;
+  pthread_cond_broadcast(&g->moved);
+  while (g->n_parted < g->n_ranks)
+    pthread_cond_wait(&g->moved, &g->lock);
+  gboolean all = !g->restless;
+  pthread_mutex_unlock(&g->lock);
+  return all;
+}
+
+void
+oct_cuda_group_miss(oct_cuda_group *g, guint32 n) {
+  pthread_mutex_lock(&g->lock);
+  g->n_parted += n;
+  pthread_cond_broadcast(&g->moved);
+  pthread_mutex_unlock(&g->lock);
+}
+
 void
 oct_cuda_group_break(oct_cuda_group *g, guint32 device, const char *message) {
   pthread_mutex_lock(&g->lock);

@@ -19,8 +19,10 @@ typedef struct oct_cuda_group {
   pthread_cond_t moved;
   guint32 n_waiting;
   guint64 round;
-  gboolean broken; /* atomic; then device and message are set */
-  guint32 device;  /* of the world; OCT_NO_INDEX = not one of them */
+  guint32 n_parted;
+  gboolean restless; /* one that has parted does not rest */
+  gboolean broken;   /* atomic; then device and message are set */
+  guint32 device;    /* of the world; OCT_NO_INDEX = not one of them */
   char message[96];
 } oct_cuda_group;
 
@@ -38,6 +40,11 @@ typedef struct oct_cuda_meeting {
 } oct_cuda_meeting;
 gboolean oct_cuda_group_meet_some(oct_cuda_group *group,
                                   oct_cuda_meeting *meeting) G_GNUC_WARN_UNUSED_RESULT;
+/* The last meeting, of a broken group, too: waits until all n_ranks have said whether their GPU
+ * rests. TRUE: all do. */
+gboolean oct_cuda_group_part(oct_cuda_group *group, gboolean rests) G_GNUC_WARN_UNUSED_RESULT;
+/* n ranks have no thread that would part. */
+void oct_cuda_group_miss(oct_cuda_group *group, guint32 n);
 /* The first failure counts, later ones are its consequences. Any thread. */
 void oct_cuda_group_break(oct_cuda_group *group, guint32 device, const char *message);
 gboolean oct_cuda_group_is_broken(const oct_cuda_group *group);

@@ -409,6 +409,7 @@ oct_cuda_instance_start(oct_cuda_instance *in, GError **error) {
     if (!w->running) {
       g_set_error(error, OCT_BACKEND_ERROR, OCT_BACKEND_ERROR_DEVICE, "no thread for rank %u", i);
       oct_cuda_group_break(&in->group, OCT_NO_INDEX, "a rank has no thread");
+      oct_cuda_group_miss(&in->group, in->group.n_ranks - i);
       return FALSE;
     }
   }

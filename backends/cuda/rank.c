@@ -295,7 +295,7 @@ is_usable(void) {
 }
 
 gboolean
-oct_cuda_rank_close(oct_cuda_rank *r) {
+oct_cuda_rank_rest(oct_cuda_rank *r) {
   if (r->group == NULL)
     return TRUE;
   cudaStream_t streams[] = {r->compute, r->copy_in, r->copy_out};
@@ -305,21 +305,35 @@ oct_cuda_rank_close(oct_cuda_rank *r) {
   gboolean idle = r->blocks->len == 0 || is_idle(NULL, end_ns);
   for (gsize i = 0; i < G_N_ELEMENTS(streams); i++)
     idle &= streams[i] == NULL || is_idle(streams[i], end_ns);
+  return idle;
+}
+
+/* All of this waits for the device: one that hangs keeps it until the process ends. */
+static void
+give_all_back(oct_cuda_rank *r) {
+  cudaStream_t streams[] = {r->compute, r->copy_in, r->copy_out};
   oct_cuda_blas_free(r->blas);
-  /* Freeing waits for the device: one that hangs keeps its memory until the process ends. */
-  for (guint i = 0; idle && i < r->blocks->len; i++)
+  for (guint i = 0; i < r->blocks->len; i++)
     (void)cudaFree(r->blocks->pdata[i]);
-  for (guint i = 0; idle && i < r->pinned->len; i++)
+  for (guint i = 0; i < r->pinned->len; i++)
     (void)cudaFreeHost(r->pinned->pdata[i]);
-  for (guint i = 0; idle && i < r->large->len; i++)
+  for (guint i = 0; i < r->large->len; i++)
     oct_pinned_free(g_array_index(r->large, large_block, i).at,
                     g_array_index(r->large, large_block, i).bytes);
-  for (gsize i = 0; idle && i < G_N_ELEMENTS(streams); i++)
+  for (gsize i = 0; i < G_N_ELEMENTS(streams); i++)
     if (streams[i] != NULL)
       (void)cudaStreamDestroy(streams[i]);
+}
+
+gboolean
+oct_cuda_rank_close(oct_cuda_rank *r, gboolean give_back) {
+  if (r->group == NULL)
+    return TRUE;
+  if (give_back)
+    give_all_back(r);
   g_ptr_array_unref(r->blocks);
   g_ptr_array_unref(r->pinned);
   g_array_unref(r->large);
   r->group = NULL;
-  return idle && is_usable();
+  return is_usable();
 }

@@ -35,9 +35,12 @@ typedef struct oct_cuda_rank {
 /* Life cycle. On the thread that will work for it, which stays with its device. FALSE: noted. */
 gboolean oct_cuda_rank_open(oct_cuda_rank *rank, oct_cuda_group *group,
                             guint32 index) G_GNUC_WARN_UNUSED_RESULT;
-/* On the same thread. Gives back all memory. Also of a rank that could not be opened. FALSE: what
- * is wrong stays with the process: its device hangs, or answers every call with an error. */
-gboolean oct_cuda_rank_close(oct_cuda_rank *rank) G_GNUC_WARN_UNUSED_RESULT;
+/* On the same thread, before it is closed; also of a rank that could not be opened. Whether
+ * nothing of it runs any more: waits for that, 5 s at most, whatever has failed. */
+gboolean oct_cuda_rank_rest(oct_cuda_rank *rank) G_GNUC_WARN_UNUSED_RESULT;
+/* On the same thread. Gives back all memory, unless something may still use it (give_back FALSE):
+ * then it stays with the process. FALSE: the device answers every call with an error. */
+gboolean oct_cuda_rank_close(oct_cuda_rank *rank, gboolean give_back) G_GNUC_WARN_UNUSED_RESULT;
 
 /* Use. `result` is a cudaError_t or what a launcher returns; `what` names the call. TRUE: it went
  * well. */

@@ -226,17 +226,14 @@ oct_cuda_stepper_open(oct_cuda_stepper *s) {
 
 gboolean
 oct_cuda_stepper_rest(oct_cuda_stepper *s) {
-  return oct_cuda_drain(&s->rank, s->rank.compute, "the last step") &&
-         oct_cuda_drain(&s->rank, s->rank.copy_in, "the last copy") &&
-         oct_cuda_drain(&s->rank, s->rank.copy_out, "the last copy");
+  return oct_cuda_rank_rest(&s->rank);
 }
 
 gboolean
-oct_cuda_stepper_close(oct_cuda_stepper *s) {
-  if (s == NULL)
-    return TRUE;
+oct_cuda_stepper_close(oct_cuda_stepper *s, gboolean give_back) {
   oct_cuda_stepper_free_graphs(s);
-  oct_cuda_forward_free(s->forward);
+  if (give_back) /* it waits for the device */
+    oct_cuda_forward_free(s->forward);
   for (guint i = 0; i < OCT_CUDA_CIRCLES; i++)
     oct_cuda_comm_free(s->comms[i]);
   for (guint32 i = 0; s->places != NULL && i < s->options.ring; i++)
@@ -244,7 +241,7 @@ oct_cuda_stepper_close(oct_cuda_stepper *s) {
       (void)cudaEventDestroy(s->places[i].done);
   if (s->logits_ready != NULL)
     (void)cudaEventDestroy(s->logits_ready);
-  gboolean usable = oct_cuda_rank_close(&s->rank);
+  gboolean usable = oct_cuda_rank_close(&s->rank, give_back);
   oct_cuda_model_clear(&s->model);
   g_free(s->counts);
   g_free(s->inputs);

@@ -51,10 +51,10 @@ typedef struct oct_cuda_stepper_options {
  * content, all ranks together. FALSE: noted. */
 oct_cuda_stepper *oct_cuda_stepper_new(const oct_cuda_stepper_options *options);
 gboolean oct_cuda_stepper_open(oct_cuda_stepper *stepper) G_GNUC_WARN_UNUSED_RESULT;
-/* Waits until nothing of it runs any more. FALSE: noted. */
-gboolean oct_cuda_stepper_rest(oct_cuda_stepper *stepper);
-/* Frees the object; accepts NULL. FALSE: the process cannot use the device any more. */
-gboolean oct_cuda_stepper_close(oct_cuda_stepper *stepper) G_GNUC_WARN_UNUSED_RESULT;
+/* oct_cuda_rank_rest(), and frees the object as oct_cuda_rank_close() does. */
+gboolean oct_cuda_stepper_rest(oct_cuda_stepper *stepper) G_GNUC_WARN_UNUSED_RESULT;
+gboolean oct_cuda_stepper_close(oct_cuda_stepper *stepper,
+                                gboolean give_back) G_GNUC_WARN_UNUSED_RESULT;
 
 /* Use. `at` is the step's place in the ring. FALSE: noted. */
 gboolean oct_cuda_stepper_begin(oct_cuda_stepper *stepper, const oct_cuda_plan *plan, guint32 at);

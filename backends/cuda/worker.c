@@ -282,6 +282,24 @@ spoil(oct_cuda_worker *w) {
   pthread_mutex_unlock(&world->lock);
 }
 
+/* Ranks write into each other's memory: nobody gives his back before all are at rest, and when one
+ * does not come to rest, nobody does. Of a broken group, who waits for a peer on the device is let
+ * go: by each rank, for the world may not have seen that it is broken. */
+static void
+leave(oct_cuda_worker *w) {
+  oct_cuda_instance *in = w->in;
+  oct_cuda_stepper *s = in->steppers[w->index];
+  for (guint i = 0; i < OCT_CUDA_CIRCLES && oct_cuda_group_is_broken(&in->group); i++)
+    if (in->circles[i] != NULL) {
+      oct_cuda_circle_release(in->circles[i]);
+      oct_cuda_circle_abort(in->circles[i]);
+    }
+  const gboolean rests = oct_cuda_stepper_rest(s);
+  const gboolean all_rest = oct_cuda_group_part(&in->group, rests);
+  if (!oct_cuda_stepper_close(s, all_rest) || !rests)
+    spoil(w);
+}
+
 void *
 oct_cuda_worker_run(void *data) {
   oct_cuda_worker *w = data;
@@ -297,10 +315,6 @@ oct_cuda_worker_run(void *data) {
   while (!in->closing)
     pthread_cond_wait(&in->work, &in->world->lock);
   pthread_mutex_unlock(&in->world->lock);
-  /* Ranks write into each other's memory: nobody frees his before all are at rest. */
-  if (fine && oct_cuda_stepper_rest(in->steppers[w->index]) && !oct_cuda_group_meet(&in->group))
-    g_info("cuda: rank %u: %s", w->index, in->group.message);
-  if (!oct_cuda_stepper_close(in->steppers[w->index]))
-    spoil(w);
+  leave(w);
   return NULL;
 }

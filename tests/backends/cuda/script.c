@@ -13,7 +13,8 @@ static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
 static gboolean held[SCRIPT_RANKS][SCRIPT_CALLS];  /* under the lock */
 static guint inside[SCRIPT_RANKS][SCRIPT_CALLS];   /* likewise: who is held */
 static gint stopped[SCRIPT_RANKS], copies_stopped; /* atomic, as what follows */
-static gint fails[SCRIPT_RANKS], spoils[SCRIPT_RANKS], n_events;
+static gint fails[SCRIPT_RANKS], spoils[SCRIPT_RANKS], restless[SCRIPT_RANKS];
+static gint n_events, n_closed, n_kept;
 
 void
 script_reset(void) {
@@ -25,8 +26,11 @@ script_reset(void) {
     g_atomic_int_set(&stopped[i], 0);
     g_atomic_int_set(&fails[i], 0);
     g_atomic_int_set(&spoils[i], 0);
+    g_atomic_int_set(&restless[i], 0);
   }
   g_atomic_int_set(&copies_stopped, 0);
+  g_atomic_int_set(&n_closed, 0);
+  g_atomic_int_set(&n_kept, 0);
 }
 
 static void
@@ -66,6 +70,11 @@ script_fail_opening(guint32 rank) {
 }
 
 void
+script_unrest(guint32 rank) {
+  g_atomic_int_set(&restless[rank], 1);
+}
+
+void
 script_spoil(guint32 rank) {
   g_atomic_int_set(&spoils[rank], 1);
 }
@@ -78,6 +87,16 @@ script_stop_copies(gboolean is_stopped) {
 gint
 script_events(void) {
   return g_atomic_int_get(&n_events);
+}
+
+gint
+script_closed(void) {
+  return g_atomic_int_get(&n_closed);
+}
+
+gint
+script_kept(void) {
+  return g_atomic_int_get(&n_kept);
 }
 
 static void
@@ -263,11 +282,13 @@ oct_cuda_stepper_open(oct_cuda_stepper *s) {
 gboolean
 oct_cuda_stepper_rest(oct_cuda_stepper *s) {
   visit(&s->rank, SCRIPT_REST);
-  return !oct_cuda_group_is_broken(s->rank.group);
+  return !g_atomic_int_get(&restless[s->rank.index]);
 }
 
 gboolean
-oct_cuda_stepper_close(oct_cuda_stepper *s) {
+oct_cuda_stepper_close(oct_cuda_stepper *s, gboolean give_back) {
+  g_atomic_int_inc(&n_closed);
+  (void)g_atomic_int_add(&n_kept, !give_back);
   visit(&s->rank, SCRIPT_CLOSE);
   gboolean usable = !g_atomic_int_get(&spoils[s->rank.index]);
   g_free(s);

@@ -31,12 +31,16 @@ void script_release(guint32 rank, script_call call);
 void script_await(guint32 rank, script_call call);
 /* The rank's steps do not end, or again do. */
 void script_stop(guint32 rank, gboolean stopped);
-/* The rank's opening fails; closing leaves its device unusable. */
+/* The rank's opening fails; it does not come to rest; closing leaves its device unusable. */
 void script_fail_opening(guint32 rank);
+void script_unrest(guint32 rank);
 void script_spoil(guint32 rank);
 /* Copies do not end, or again do. */
 void script_stop_copies(gboolean stopped);
-/* Events that were made and not destroyed. */
+/* Events that were made and not destroyed; ranks that have begun to close, and that kept their
+ * memory in doing so, since everything was made to move. */
 gint script_events(void);
+gint script_closed(void);
+gint script_kept(void);
 
 #endif

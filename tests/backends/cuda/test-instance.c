@@ -273,6 +273,76 @@ a_failed_opening_is_told_before_it_is_cleared_away(void) {
   run(&config, DEADLINE_NS, fail_to_open);
 }
 
+/* ---------------------------------------------------------------- what peers may write */
+
+/* Rank 1 is at work for a while, and then no more. How many have closed meanwhile. */
+static void *
+rest_late(void *data) {
+  gint *n_closed = data;
+  script_await(1, SCRIPT_REST);
+  g_usleep(50 * 1000);
+  *n_closed = script_closed();
+  script_release(1, SCRIPT_REST);
+  return NULL;
+}
+
+static void
+close_late(rig *r) {
+  gint n_closed = -1;
+  script_hold(1, SCRIPT_REST);
+  GThread *device = g_thread_new("device", rest_late, &n_closed);
+  rig_close(r);
+  g_thread_join(device);
+  g_assert_cmpint(n_closed, ==, 0);
+  g_assert_cmpint(script_closed(), ==, 4);
+}
+
+static void
+close_one_that_is_lost(rig *r) {
+  rig_open(r);
+  script_stop(1, TRUE);
+  gint64 began = now_ns();
+  prompt(r, 0);
+  expect_late(r, began, "GPU 1: step 1 takes longer than 0.2 s", 1);
+  close_late(r);
+  g_assert_cmpint(script_kept(), ==, 0);
+}
+
+/* What failed to open is cleared away by the next call. */
+static void
+clear_one_away(rig *r) {
+  g_autoptr(GError) error = NULL;
+  oct_event event;
+  gint n_closed = -1;
+  script_fail_opening(0);
+  script_hold(1, SCRIPT_REST);
+  g_assert_true(oct_world_open(r->world, &r->config, &r->instance, &error));
+  expect(r, LONG_NS, OCT_EVENT_OPEN_FAILED, &event);
+  GThread *device = g_thread_new("device", rest_late, &n_closed);
+  g_assert_true(rig_next(r, 0, &event));
+  g_thread_join(device);
+  g_assert_cmpint(n_closed, ==, 0);
+  g_assert_cmpint(script_closed(), ==, 4);
+  r->instance = 0;
+}
+
+static void
+close_a_restless_one(rig *r) {
+  rig_open(r);
+  script_unrest(2);
+  rig_close(r);
+  g_assert_cmpint(script_closed(), ==, 4);
+  g_assert_cmpint(script_kept(), ==, 4);
+}
+
+static void
+no_rank_gives_memory_back_before_all_rest(void) {
+  const oct_instance_config config = config_of(2, 2, 1);
+  run(&config, DEADLINE_NS, close_one_that_is_lost);
+  run(&config, DEADLINE_NS, clear_one_away);
+  run(&config, DEADLINE_NS, close_a_restless_one);
+}
+
 /* ---------------------------------------------------------------- a process that ends */
 
 static void
@@ -283,8 +353,17 @@ spoil_the_process(rig *r) {
   rig_open(r);
 }
 
+/* The others have to keep their memory, but nothing else is wrong with them. */
 static void
-run_spoiled(void) {
+unrest_the_process(rig *r) {
+  rig_open(r);
+  script_unrest(1);
+  rig_close(r);
+  rig_open(r);
+}
+
+static void
+run_spoiled(void (*fn)(rig *r)) {
   g_autoptr(GError) error = NULL;
   oct_cuda_options options;
   const oct_instance_config config = config_of(2, 1, 1);
@@ -292,13 +371,13 @@ run_spoiled(void) {
   options.exit_on_loss = TRUE;
   options.devices = 16;
   script_reset();
-  rig_run_closed(oct_cuda_world_new(&options, &error), &config, spoil_the_process);
+  rig_run_closed(oct_cuda_world_new(&options, &error), &config, fn);
 }
 
 static void
-a_process_that_ends_says_which_gpu_is_to_blame(void) {
+a_process_that_ends_says_which_gpu_is_to_blame(gconstpointer fn) {
   if (g_test_subprocess()) {
-    run_spoiled();
+    run_spoiled((void (*)(rig *))(gsize)fn);
     return;
   }
   g_test_trap_subprocess(NULL, 0, G_TEST_SUBPROCESS_DEFAULT);
@@ -456,8 +535,14 @@ main(int argc, char **argv) {
                   a_peer_closes_at_the_deadline_whatever_pulls_from_it);
   g_test_add_func("/cuda/instance/a-failed-opening-is-told-before-it-is-cleared-away",
                   a_failed_opening_is_told_before_it_is_cleared_away);
-  g_test_add_func("/cuda/instance/a-process-that-ends-says-which-gpu-is-to-blame",
-                  a_process_that_ends_says_which_gpu_is_to_blame);
+  g_test_add_func("/cuda/instance/no-rank-gives-memory-back-before-all-rest",
+                  no_rank_gives_memory_back_before_all_rest);
+  g_test_add_data_func("/cuda/instance/a-process-that-ends-says-which-gpu-is-to-blame/spoiled",
+                       (gconstpointer)(gsize)spoil_the_process,
+                       a_process_that_ends_says_which_gpu_is_to_blame);
+  g_test_add_data_func("/cuda/instance/a-process-that-ends-says-which-gpu-is-to-blame/restless",
+                       (gconstpointer)(gsize)unrest_the_process,
+                       a_process_that_ends_says_which_gpu_is_to_blame);
   g_test_add_func("/cuda/instance/all-of-it-goes-on-at-once", all_of_it_goes_on_at_once);
   return g_test_run();
 }

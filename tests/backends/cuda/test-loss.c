@@ -152,6 +152,43 @@ a_failed_opening_leaves_no_broken_process(void) {
     rig_run_closed(world, &config, fail_to_open);
 }
 
+/* ---------------------------------------------------------------- a device that hangs */
+
+/* One instance is closed while its device stands still, which nobody knows yet: the process that
+ * closes it shows life again before it is taken for dead, and another instance goes on. */
+static void
+close_what_hangs(rig *r) {
+  rig other;
+  rig_init(&other, r->world, &r->config);
+  rig_open(&other);
+  prompt(&other, 0);
+  rig_until(&other, OCT_EVENT_STEP_DONE, 1, NULL);
+  prompt(r, 0);
+  rig_until(r, OCT_EVENT_STEP_DONE, 1, NULL);
+  decode(r);
+  rig_until(r, OCT_EVENT_STEP_DONE, 2, NULL);
+  const pid_t worker = oct_remote_worker(r->world);
+  decode(r);
+  idle(r, 50 * NS_PER_MS);
+  gint64 began = g_get_monotonic_time();
+  rig_close(r);
+  decode(&other);
+  rig_until(&other, OCT_EVENT_STEP_DONE, 2, NULL);
+  g_test_message("served on after %.3f s", (double)(g_get_monotonic_time() - began) * 1e-6);
+  g_assert_cmpint(oct_remote_worker(r->world), ==, worker);
+  rig_close(&other);
+  rig_clear(&other);
+}
+
+static void
+a_device_that_hangs_in_closing_takes_no_other_instance_along(void) {
+  const oct_instance_config config = config_of(1);
+  oct_world *world = make("remote:hang_ns=6500000000@cuda:fault_step=3,fault_hang=1,"
+                          "deadline_ns=7000000000");
+  if (world != NULL)
+    rig_run(world, &config, close_what_hangs);
+}
+
 /* ---------------------------------------------------------------- stages */
 
 /* The first stage has begun a step that feeds on one whose mask never comes. */
@@ -188,6 +225,8 @@ main(int argc, char **argv) {
                   a_lost_peer_of_a_pull_is_told_at_its_deadline);
   g_test_add_func("/cuda/loss/a-failed-opening-leaves-no-broken-process",
                   a_failed_opening_leaves_no_broken_process);
+  g_test_add_func("/cuda/loss/a-device-that-hangs-in-closing-takes-no-other-instance-along",
+                  a_device_that_hangs_in_closing_takes_no_other_instance_along);
   g_test_add_func("/cuda/loss/stages-close-while-a-mask-is-awaited",
                   stages_close_while_a_mask_is_awaited);
   return g_test_run();

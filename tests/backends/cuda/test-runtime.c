@@ -159,9 +159,11 @@ oct_cuda_blas_new(void *workspace, size_t bytes) {
   return workspace;
 }
 
+/* The library waits for the device. */
 void
 oct_cuda_blas_free(oct_cuda_blas *blas) {
   (void)blas;
+  g_assert_true(g_atomic_int_get(&moves));
 }
 
 int
@@ -216,7 +218,8 @@ set_up(fixture *f) {
 static void
 tear_down(fixture *f) {
   g_atomic_int_set(&moves, 1);
-  g_assert_true(oct_cuda_rank_close(&f->rank));
+  g_assert_true(oct_cuda_rank_rest(&f->rank));
+  g_assert_true(oct_cuda_rank_close(&f->rank, TRUE));
   oct_cuda_group_clear(&f->group);
   for (guint i = 0; i < KINDS; i++)
     g_assert_cmpuint(left((kind)i), ==, 0);
@@ -260,11 +263,14 @@ closing_waits_once_for_all_streams(void) {
   g_assert_nonnull(oct_cuda_alloc(&f.rank, 1000, "a block"));
   g_atomic_int_set(&moves, 0);
   gint64 began_us = g_get_monotonic_time();
-  g_assert_false(oct_cuda_rank_close(&f.rank)); /* the process keeps what the device may be using */
+  oct_cuda_group_break(&f.group, 1, "rank 1 is lost"); /* nor does that cut it short */
+  g_assert_false(oct_cuda_rank_rest(&f.rank));
   const double took_s = (double)(g_get_monotonic_time() - began_us) * 1e-6;
   g_test_message("given up after %.3f s", took_s);
   g_assert_cmpfloat(took_s, >=, CLOSE_S);
   g_assert_cmpfloat(took_s, <, 2 * CLOSE_S);
+  /* The process keeps what the device may be using. */
+  g_assert_true(oct_cuda_rank_close(&f.rank, FALSE));
   g_assert_cmpuint(left(BLOCK), >, 0);
   g_assert_cmpuint(left(STREAM), ==, 3);
   oct_cuda_group_clear(&f.group);
@@ -293,6 +299,32 @@ another_thread_may_say_that_a_rank_has_failed(void) {
   }
 }
 
+static void *
+part(void *data) {
+  return GINT_TO_POINTER(oct_cuda_group_part(data, TRUE));
+}
+
+/* Of two ranks: both have a thread, or one has none. */
+static void
+ranks_part_together_or_without_who_never_came(void) {
+  for (guint i = 0; i < 3; i++) {
+    const gboolean comes = i > 0, rests = i > 1;
+    fixture f;
+    pthread_t thread;
+    void *all_rest;
+    set_up(&f);
+    oct_cuda_group_break(&f.group, 1, "rank 1 is lost");
+    g_assert_cmpint(pthread_create(&thread, NULL, part, &f.group), ==, 0);
+    if (comes)
+      g_assert_cmpint(oct_cuda_group_part(&f.group, rests), ==, rests);
+    else
+      oct_cuda_group_miss(&f.group, 1);
+    pthread_join(thread, &all_rest);
+    g_assert_cmpint(GPOINTER_TO_INT(all_rest), ==, rests || !comes);
+    tear_down(&f);
+  }
+}
+
 int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
@@ -302,6 +334,8 @@ main(int argc, char **argv) {
                   so_is_memory_that_comes_too_late);
   g_test_add_func("/cuda/runtime/another-thread-may-say-that-a-rank-has-failed",
                   another_thread_may_say_that_a_rank_has_failed);
+  g_test_add_func("/cuda/runtime/ranks-part-together-or-without-who-never-came",
+                  ranks_part_together_or_without_who_never_came);
   /* The last: it leaves something behind. */
   g_test_add_func("/cuda/runtime/closing-waits-once-for-all-streams",
                   closing_waits_once_for_all_streams);
