@@ -83,24 +83,33 @@ start(child *c, guint job, oct_job_fn fn, void *user, GError **error) {
   return TRUE;
 }
 
+/* Of a lone job the number says nothing; and it may be work of one that is numbered. */
+static void
+tell_failure(const child *c, gboolean alone, const char *why, GError **error) {
+  g_autofree char *name = g_strdup_printf("configuration %u", c->job + 1);
+  if (alone)
+    g_set_error_literal(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_CHILD, why);
+  else
+    fail(error, name, why);
+}
+
 /* What the child said, or how it died. Frees the child. */
 static json_t *
-finish(child *c, GError **error) {
+finish(child *c, gboolean alone, GError **error) {
   int status = 0;
-  g_autofree char *name = g_strdup_printf("configuration %u", c->job + 1);
   while (waitpid(c->pid, &status, 0) < 0 && errno == EINTR)
     ;
   json_t *answer = json_loadb((const char *)c->answer->data, c->answer->len, 0, NULL);
   json_t *result = json_incref(json_object_get(answer, "result"));
   if (result == NULL && answer != NULL) {
-    fail(error, name, json_string_value(json_object_get(answer, "error")));
+    tell_failure(c, alone, json_string_value(json_object_get(answer, "error")), error);
   } else if (result == NULL) {
     g_autofree char *why = WIFSIGNALED(status)
                                ? g_strdup_printf("its process died of signal %d (%s)",
                                                  WTERMSIG(status), g_strsignal(WTERMSIG(status)))
                                : g_strdup_printf("its process ended with status %d and no result",
                                                  WEXITSTATUS(status));
-    fail(error, name, why);
+    tell_failure(c, alone, why, error);
   }
   json_decref(answer);
   close(c->fd);
@@ -168,7 +177,7 @@ oct_jobs_run_picked(guint parallel, guint n, oct_job_pick_fn pick, oct_job_fn fn
     guint i = wait_for_one(children, n_children);
     child ended = children[i];
     children[i] = children[--n_children];
-    results[ended.job] = finish(&ended, error);
+    results[ended.job] = finish(&ended, n == 1, error);
     good = results[ended.job] != NULL;
     if (good)
       done(user, ended.job);

@@ -23,8 +23,8 @@ typedef guint (*oct_job_pick_fn)(void *user);
 
 /* Runs jobs 0 … n - 1, at most OCT_JOBS_PARALLEL at once, and fills results[n] (owned by the
  * caller: json_decref()). `done` (may be NULL) is told as they end. FALSE with *error
- * (OCT_REPLAY_ERROR_CHILD) when one failed, with its message; the others have been ended, and
- * nothing is handed back. */
+ * (OCT_REPLAY_ERROR_CHILD) when one failed, with its message and, of several, its number from 1 on;
+ * the others have been ended, and nothing is handed back. */
 gboolean oct_jobs_run(guint n, oct_job_fn fn, void *user, void (*done)(void *user, guint n_done),
                       json_t **results, GError **error) G_GNUC_WARN_UNUSED_RESULT;
 /* The same for `parallel` at once, 1 … OCT_JOBS_PARALLEL_MAX. `done` may look at `results`: those

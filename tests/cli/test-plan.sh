@@ -138,6 +138,9 @@ refuses "a rate without measure" "to 1000000 a second" chat-150 --rate 1e300 --m
   --slo ttft_p99=1s
 refuses "an empty price" "gpu-hour-price \"\": must be a number above 0" chat-150 \
   --gpu-hour-price "" --model llama-3.1-8b --backend mock --slo ttft_p99=1s
+run "$octet" plan chat-150 --model llama-3.1-8b --backend mok --slo ttft_p99=1s
+is "$(echo "$err" | grep -c '^octet plan: configuration [0-9]*: no backend "mok"; there are: ')" 1 \
+  "a backend that is none is told with one configuration"
 refuses "two models" "a plan is of one model" chat-150 --model llama-3.1-8b,qwen3-32b \
   --backend mock --slo ttft_p99=1s
 

@@ -64,6 +64,24 @@ test_failures(void) {
 }
 
 static json_t *
+square_alone(void *user, guint index, GError **error) {
+  json_t *result = NULL;
+  (void)index;
+  return oct_jobs_run(1, square, user, NULL, &result, error) ? result : NULL;
+}
+
+/* Jobs within jobs, as a plan has them, are told with one number. */
+static void
+test_one_number(void) {
+  plan p = {.bad = 0};
+  json_t *results[3];
+  g_autoptr(GError) error = NULL;
+  g_assert_false(oct_jobs_run_at_once(1, 3, square_alone, &p, NULL, results, &error));
+  g_assert_error(error, OCT_REPLAY_ERROR, OCT_REPLAY_ERROR_CHILD);
+  g_assert_cmpstr(error->message, ==, "configuration 1: the sky is low");
+}
+
+static json_t *
 large(void *user, guint index, GError **error) {
   (void)user;
   (void)index;
@@ -143,6 +161,7 @@ main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/replay/jobs/results-come-by-number", test_results);
   g_test_add_func("/replay/jobs/a-childs-failure-is-told", test_failures);
+  g_test_add_func("/replay/jobs/a-failure-within-a-job-has-one-number", test_one_number);
   g_test_add_func("/replay/jobs/one-begins-when-what-it-waits-for-has-ended", test_waits);
   g_test_add_func("/replay/jobs/large-results-come-whole", test_large);
   return g_test_run();
