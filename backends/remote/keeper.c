@@ -35,6 +35,7 @@ start_worker(keeper *k) {
   pid_t self = getpid();
   fflush(NULL);
   pid_t pid = fork();
+  const int failure = errno;
   if (pid == 0) {
     sigset_t none;
     sigemptyset(&none);
@@ -49,7 +50,7 @@ start_worker(keeper *k) {
   }
   k->child = MAX(pid, 0);
   if (pid < 0) {
-    keeper_notice notice = {.worker = 0, .status = 0x7f00};
+    keeper_notice notice = {.failure = failure};
     (void)!write(k->socket, &notice, sizeof notice);
   }
 }
@@ -58,7 +59,7 @@ static void
 reap(keeper *k) {
   struct signalfd_siginfo info;
   (void)!read(k->children, &info, sizeof info);
-  keeper_notice notice;
+  keeper_notice notice = {.failure = 0};
   while ((notice.worker = waitpid(-1, &notice.status, WNOHANG)) > 0) {
     if (notice.worker == k->child)
       k->child = 0;

@@ -10,10 +10,11 @@
 /* From the front to the keeper, one byte each. */
 typedef enum keeper_order { KEEPER_START = 'S', KEEPER_KILL = 'K', KEEPER_QUIT = 'Q' } keeper_order;
 
-/* From the keeper to the front: a worker has ended. */
+/* From the keeper to the front: a worker has ended, or could not be made. */
 typedef struct keeper_notice {
-  pid_t worker;
-  int status; /* of waitpid() */
+  pid_t worker; /* 0: there is none */
+  int status;   /* of waitpid() */
+  int failure;  /* errno of fork(); 0: there was one */
 } keeper_notice;
 
 /* Forks the keeper. `worker` is called in each worker and returns its exit status. On success

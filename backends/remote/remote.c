@@ -141,8 +141,10 @@ hear_keeper(remote_world *w) {
   while ((n = recv(w->socket, &notice, sizeof notice, MSG_DONTWAIT)) > 0) {
     if (n != sizeof notice || w->worker == WORKER_NONE)
       continue;
-    char what[64];
-    if (WIFSIGNALED(notice.status))
+    char what[sizeof w->reason];
+    if (notice.failure != 0)
+      g_snprintf(what, sizeof what, "worker not forked: %s", g_strerror(notice.failure));
+    else if (WIFSIGNALED(notice.status))
       g_snprintf(what, sizeof what, "worker died: %s", strsignal(WTERMSIG(notice.status)));
     else
       g_snprintf(what, sizeof what, "worker exited with status %d%s", WEXITSTATUS(notice.status),
