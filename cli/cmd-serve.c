@@ -242,17 +242,12 @@ start_service(serving *s, GError **error) {
   return s->service != NULL && oct_service_start(s->service, error);
 }
 
-static gboolean
-uses_gpus(const serving *s) {
-  return strstr(s->model.world_text, "cuda") != NULL;
-}
-
 static void
 write_metrics(void *user, GString *out) {
   const serving *s = user;
   oct_http_server_write_metrics(s->server, out);
   oct_serve_output_write_metrics(s->output, out);
-  if (uses_gpus(s))
+  if (s->model.on_gpus)
     oct_gpu_health_write_metrics(out);
 }
 
@@ -369,7 +364,7 @@ start(serving *s, GError **error) {
   if (!start_service(s, error) || !make_api(s, error) || !start_server(s, error))
     return FALSE;
   /* Behind the start of the workers: what the driver's library holds is this process's. */
-  if (uses_gpus(s)) {
+  if (s->model.on_gpus) {
     oct_gpu_health_tell(say, s);
     oct_gpu_health_watch();
   }

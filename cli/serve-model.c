@@ -208,7 +208,7 @@ choose_backend(maker *m, GError **error) {
   gboolean mock = is_world(inner, "mock");
   m->model->imitates = m->is_mock || m->is_simgrid || mock || is_world(inner, "simgrid");
   m->on_cpu = is_world(inner, "cpu");
-  m->on_cuda = is_world(inner, "cuda");
+  m->on_cuda = m->model->on_gpus = is_world(inner, "cuda");
   if (mock) /* with options it has a real clock unless it says */
     m->description = with_option(text, "clock", "real");
   else if (text != NULL && !m->is_cpu)

@@ -15,12 +15,13 @@ typedef struct oct_serve_model {
   char *root; /* for /v1/models: the path, or the name of the zoo */
   gboolean in_zoo;
   char *draft_path; /* of the draft model, as `path`; NULL without one */
-  gboolean seeded; /* --seed was given */
+  gboolean seeded;  /* --seed was given */
   oct_setup setup;
   gboolean has_setup;
   char *world_text; /* what the world is made from, for the log */
   oct_world *world;
   gboolean imitates;  /* the world needs no weights, and makes its tokens up */
+  gboolean on_gpus;   /* of this machine */
   gboolean on_thread; /* no world yet: SimGrid's is made from world_text on the engines' thread */
   oct_tokenizer *tokenizer;    /* NULL: token ids only */
   gboolean bytes;              /* each byte is a token: the model has no tokenizer */

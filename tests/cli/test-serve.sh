@@ -73,6 +73,11 @@ else # told with or without a GPU
   refuses "a type that cuda does not compute in" 'dtype: "float16": --backend ' llama-3.1-8b \
     --load-format dummy --backend cuda --dtype float16
   has "$err" "computes in bfloat16" "... and names the one that it does"
+  mkdir "$work/half"
+  sed 's/"bfloat16"/"float16"/' "$OCT_SRCDIR/engine/model/zoo/smollm2-135m.json" \
+    >"$work/half/config.json"
+  refuses "... which may be that of the files" 'dtype: "float16": --backend ' "$work/half" \
+    --load-format dummy --backend cuda --dtype float16
 fi
 for world in mock cpu; do
   fails "$world with a virtual clock" "$world has a virtual clock: it cannot serve unless" \
@@ -179,15 +184,17 @@ ends TERM 0 "SIGTERM ends an idle server well"
 # --- steps, and ids without a tokenizer
 refuses "a step log at a path that a world's name cannot hold" "record-steps: \"a@b\"" \
   --backend mock --record-steps a@b
-serve --backend mock --port 0 --skip-tokenizer-init --record-steps "$work/steps.jsonl"
+LD_DEBUG=libs LD_DEBUG_OUTPUT=$work/libraries serve --backend mock --port 0 --skip-tokenizer-init \
+  --record-steps "$work/cuda.jsonl"
 stream=$(ask -N "$url/v1/completions" -H "$json" -d '{"prompt":[5,6,7],"max_tokens":4,
   "ignore_eos":true,"stream":true,"return_token_ids":true}')
 is "$(printf '%s\n' "$stream" | grep -c '"token_ids":\[[0-9][0-9]*\]')" 4 \
   "without a tokenizer each token's id has its chunk"
 ends TERM 0 "it ends well"
-is "$(head -n 1 "$work/steps.jsonl")" '{"octet_steps":1,"clock":"real"}' "the step log has a head"
-has "$(cat "$work/steps.jsonl")" '"prefill":[[3,0]]' "the prompt's step"
-has "$(cat "$work/steps.jsonl")" '"decode":[3]' "and the decodes"
+is "$(head -n 1 "$work/cuda.jsonl")" '{"octet_steps":1,"clock":"real"}' "the step log has a head"
+has "$(cat "$work/cuda.jsonl")" '"prefill":[[3,0]]' "the prompt's step"
+has "$(cat "$work/cuda.jsonl")" '"decode":[3]' "and the decodes"
+is "$(grep -l libnvidia-ml "$work"/libraries.*)" "" "a path that has cuda in it asks for no GPUs"
 
 # --- keys and names, from everywhere
 printf '# keys\nfile-key\n' >"$work/keys"
