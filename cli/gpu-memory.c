@@ -35,7 +35,16 @@ by_uuid(const gpus *all, const char *prefix) {
   return found;
 }
 
-/* What comes behind an entry that names no GPU is not seen either. */
+static gboolean
+is_visible(const gpus *all, guint index) {
+  for (guint i = 0; i < all->n_visible; i++)
+    if (all->visible[i] == index)
+      return TRUE;
+  return FALSE;
+}
+
+/* What comes behind an entry that names no GPU is not seen either; and CUDA sees none where one is
+ * named twice. */
 static void
 read_visible(gpus *all, const char *visible) {
   g_auto(GStrv) entries = visible != NULL ? g_strsplit(visible, ",", -1) : NULL;
@@ -51,8 +60,12 @@ read_visible(gpus *all, const char *visible) {
       all->by_index = TRUE;
     else
       return;
-    if (index >= all->n || all->n_visible == GPUS_MAX)
+    if (index >= all->n)
       return;
+    if (is_visible(all, (guint)index)) {
+      all->n_visible = 0;
+      return;
+    }
     all->visible[all->n_visible++] = (guint)index;
   }
 }

@@ -298,7 +298,8 @@ memory_is_that_of_the_gpus_that_ranks_take(void) {
                {"0,1", 1, 60},     {" 0 , 1 ", 1, 60}, {"0,-1,1", 2, 30}, {"0,7,1", 2, 30},
                {"GPU-0", 1, 60},   {"GPU-1", 1, 8},    {"GPU-1,0", 1, 8}, {"GPU-", 1, 0},
                {"GPU-5", 1, 0},    {"", 1, 0},         {"-1", 1, 0},      {"MIG-GPU-0/1/0", 1, 0},
-               {"0,MIG-0", 1, 60}, {"0", 2, 30},       {"none", 1, 0},    {"1", 4, 2}};
+               {"0,MIG-0", 1, 60}, {"0", 2, 30},       {"none", 1, 0},    {"1", 4, 2},
+               {"0,0", 2, 0},      {"1,0,1", 1, 0},    {"0,GPU-0", 1, 0}, {"0,7,0", 2, 30}};
   second_mib = 8;
   for (gsize i = 0; i < G_N_ELEMENTS(cases); i++) {
     g_test_message("CUDA_VISIBLE_DEVICES=%s, %u ranks", cases[i].visible, cases[i].n_ranks);
