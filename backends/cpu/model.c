@@ -8,6 +8,8 @@
 #include "engine/base/assert.h"
 #include "kernels/reference/blocks.h"
 
+#define TELL_BYTES 1000000000u /* of made-up weights that it is told of before */
+
 static gboolean refuse(GError **error, const char *format, ...) G_GNUC_PRINTF(2, 3);
 
 static gboolean
@@ -307,6 +309,16 @@ choose(const oct_cpu_model *m, const oct_cpu_model_options *o) {
              : OCT_CPU_WEIGHTS_MAPPED;
 }
 
+/* Made-up weights are slow to make, and of those of a large model nothing else is heard for
+ * minutes.
+ */
+static void
+tell_making(const oct_cpu_model *m) {
+  const guint64 bytes = oct_cpu_model_stored(m);
+  if (m->files == NULL && bytes >= TELL_BYTES)
+    g_message("cpu: making up %.2f GB of weights", (double)bytes * 1e-9);
+}
+
 oct_cpu_model *
 oct_cpu_model_load(const oct_cpu_model_options *o,
                    gboolean (*progress)(void *user, double fraction), void *user, GError **error) {
@@ -320,6 +332,7 @@ oct_cpu_model_load(const oct_cpu_model_options *o,
   m->latent_scale = oct_arithmetic_latent_scale(m->spec);
   m->rope = oct_arithmetic_rope(m->spec);
   m->how = choose(m, o);
+  tell_making(m);
   if (!set_frequencies(m, error) || !take_weights(m, m->how, progress, user, error))
     return NULL;
   m->bytes += m->budget != NULL ? oct_budget_used(m->budget) : 0;

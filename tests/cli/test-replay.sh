@@ -217,4 +217,12 @@ is "$status" 2 "an engine and a preset of the profile do not go together"
 run "$octet" replay "$few" --model llama-3.1-8b --node h100-hgx8 --quantization int3
 is "$status" 2 "an unknown storage type is refused"
 
+# Weights of a large model take minutes to make.
+"$octet" replay chat-150 --model llama-3.1-8b --backend cpu --limit 1 >"$work/out" 2>"$work/err" &
+pid=$!
+until_true '[ -s "$work/err" ] || ! kill -0 $pid 2>/dev/null'
+kill $pid
+wait $pid
+has "$(cat "$work/err")" "cpu: making up 16.06 GB of weights" "what takes long is told before"
+
 done_testing
