@@ -38,13 +38,14 @@ template <typename C, int DP, int KEYS> struct prefiller {
       }
   }
 
-  /* Keys [at, at + KEYS) and their values to shared memory; zeros from `end` on. */
+  /* Keys [at, at + KEYS) and their values to shared memory; zeros for those outside [begin, end),
+   * which may be on pages that are not the sequence's. */
   static __device__ void load_tile(const page_reader &pages, uint32_t width, uint32_t at,
-                                   uint32_t end, uint32_t keys, uint32_t values) {
+                                   uint32_t begin, uint32_t end, uint32_t keys, uint32_t values) {
     constexpr int E = 16 / sizeof(C), RUNS = DP / E;
     for (uint32_t i = threadIdx.x; i < KEYS * RUNS; i += 32 * WARPS) {
       uint32_t row = i / RUNS, run = i % RUNS;
-      bool valid = at + row < end && run * E < width;
+      bool valid = at + row >= begin && at + row < end && run * E < width;
       const char *from = valid ? key_row(pages, at + row) + 16 * run : pages.base;
       if constexpr (sizeof(C) == 2) {
         copy_async(keys + place(row, run), from, valid);
@@ -193,16 +194,16 @@ __launch_bounds__(32 * WARPS) attend_prefill(attend_args a) {
   uint32_t position[2];
   for (int r = 0; r < 2; r++)
     position[r] = start + min(p.first_row + p.g + 8 * r, p.n_rows - 1) / a.group;
-  uint32_t end = high + 1, at = a.window != 0 && low + 1 > a.window ? low + 1 - a.window : 0;
-  at = at / KEYS * KEYS;
+  uint32_t end = high + 1, begin = a.window != 0 && low + 1 > a.window ? low + 1 - a.window : 0;
+  uint32_t at = begin / KEYS * KEYS;
   page_reader pages = open_pages(a.kv, a.tables, a.batch.seq_slot[seq], kv_head, sizeof(C));
   float scale = score_scale(a, kv_head);
   uint32_t room = (uint32_t)__cvta_generic_to_shared(shared), bytes = p.TILE_BYTES, turn = 0;
-  p.load_tile(pages, a.kv.width, at, end, room, room + bytes);
+  p.load_tile(pages, a.kv.width, at, begin, end, room, room + bytes);
   for (; at < end; at += KEYS, turn ^= 1) {
     uint32_t keys = room + turn * 2 * bytes;
     if (at + KEYS < end)
-      p.load_tile(pages, a.kv.width, at + KEYS, end, room + (turn ^ 1) * 2 * bytes,
+      p.load_tile(pages, a.kv.width, at + KEYS, 0, end, room + (turn ^ 1) * 2 * bytes,
                   room + (turn ^ 1) * 2 * bytes + bytes);
     else
       asm volatile("cp.async.commit_group;");

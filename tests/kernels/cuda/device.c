@@ -228,11 +228,13 @@ device_pages_new(const device_batch *b, guint32 page_tokens) {
     most = MAX(most, ends[s]);
     used += ends[s];
   }
+  p->page_tokens = page_tokens;
   p->stride = most + 1;
   p->n_pages = used + 5;
   gsize n_entries = (gsize)b->n_slots * p->stride;
   g_autofree guint32 *order = data_pages(p->n_pages, p->n_pages);
   p->host = g_new(guint32, n_entries);
+  p->spare = order[used];
   for (gsize i = 0; i < n_entries; i++)
     p->host[i] = order[used + i % 5];
   for (guint32 s = 0; s < b->n_seqs; s++)
@@ -252,4 +254,33 @@ device_pages_free(device_pages *p) {
 const guint32 *
 device_pages_of(const device_pages *p, const device_batch *b, guint32 s) {
   return p->host + (gsize)b->slots[s] * p->stride;
+}
+
+void
+device_poison(const device_pages *p, const device_batch *b, guint32 runs, guint32 width,
+              float *pool) {
+  gsize tokens = p->page_tokens, rows = (gsize)p->n_pages * runs * tokens;
+  g_autofree guint8 *used = g_new0(guint8, p->n_pages * tokens);
+  for (guint32 i = 0; i < b->n_tokens; i++) {
+    const guint32 *pages = device_pages_of(p, b, b->seq_of[i]);
+    gboolean is_last = i + 1 == b->n_tokens || b->seq_of[i + 1] != b->seq_of[i];
+    for (guint32 at = 0; is_last && at <= b->position_of[i]; at++)
+      used[pages[at / tokens] * tokens + at % tokens] = 1;
+  }
+  for (gsize r = 0; r < rows; r++)
+    for (guint32 d = 0; d < width && !used[r / tokens / runs * tokens + r % tokens]; d++)
+      pool[r * width + d] = NAN;
+}
+
+void
+device_close_window(device_pages *p, const device_batch *b, guint32 window) {
+  for (guint32 i = 0; i < b->n_tokens && window != 0; i++) {
+    gboolean is_first = i == 0 || b->seq_of[i - 1] != b->seq_of[i];
+    guint32 seen = b->position_of[i] + 1, *pages = p->host;
+    pages += (gsize)b->slots[b->seq_of[i]] * p->stride;
+    for (guint32 k = 0; is_first && seen > window && k < (seen - window) / p->page_tokens; k++)
+      pages[k] = k % 2 == 0 ? p->spare : 1u << 30;
+  }
+  gsize n_entries = (gsize)b->n_slots * p->stride;
+  p->tables.pages = device_copy(p->host, n_entries * sizeof *p->host);
 }

@@ -72,12 +72,20 @@ G_DEFINE_AUTOPTR_CLEANUP_FUNC(device_batch, device_batch_free)
  * one behind its last token, further entries are any. */
 typedef struct device_pages {
   oct_cuda_tables tables;
-  guint32 *host, stride, n_pages;
+  guint32 *host, stride, n_pages, page_tokens;
+  guint32 spare; /* a page that no sequence has */
 } device_pages;
 device_pages *device_pages_new(const device_batch *batch, guint32 page_tokens);
 void device_pages_free(device_pages *pages);
 G_DEFINE_AUTOPTR_CLEANUP_FUNC(device_pages, device_pages_free)
 /* The table of sequence s, on the host. */
 const guint32 *device_pages_of(const device_pages *pages, const device_batch *batch, guint32 s);
+/* Rows of tokens that no sequence has are no numbers: of a pool [page, runs, page's tokens, width].
+ */
+void device_poison(const device_pages *pages, const device_batch *batch, guint32 runs,
+                   guint32 width, float *pool);
+/* Entries of pages wholly below the window of a sequence's first token: the spare page, which is
+ * poisoned, and one that is nowhere, in turn. After device_poison(). */
+void device_close_window(device_pages *pages, const device_batch *batch, guint32 window);
 
 #endif

@@ -185,6 +185,8 @@ check_attention(const attention_case *c, guint32 flags, oct_cuda_attention_path 
   }
   for (guint32 h = 0; h < 2 * c->kv_heads; h++)
     scales[h] = c->cache == OCT_CUDA_FP8 ? 0.75f + (float)h / 16 : 1;
+  device_poison(pages, b, 2 * c->kv_heads, c->width, host);
+  device_close_window(pages, b, c->window);
   g_autofree float *truth = is_exact ? g_memdup2(host, pool * sizeof *host) : NULL;
   if (is_exact)
     scale_pool(c, host, pool, scales, TRUE);

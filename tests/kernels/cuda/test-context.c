@@ -188,6 +188,7 @@ check(const context_case *c, gboolean tight) {
   gsize queries = c->members * m.n * c->heads * m.width;
   m.host = data_normal(pool, 1);
   m.q = data_normal(queries, 1);
+  device_poison(pages, b, runs_of(c), m.width, m.host);
   (void)device_put(c->cache, m.host, pool); /* what the cache's type holds of it */
   void *q = device_put(c->type, m.q, queries);
   for (guint32 r = 0; r < c->members; r++)

@@ -100,19 +100,6 @@ attend_twin(const latent_case *c, const device_batch *b, const device_pages *pag
 
 /* ---------------------------------------------------------------- the absorbed form */
 
-/* Rows that nobody has stored are no numbers. */
-static void
-poison(const latent_batch *l, const device_batch *b, const device_pages *pages, guint32 width,
-       float *host) {
-  g_autofree guint8 *used = g_new0(guint8, (gsize)pages->n_pages * l->page);
-  for (guint32 s = 0; s < l->n; s++)
-    for (guint32 p = 0; p < l->seqs[s].position + l->seqs[s].n_tokens; p++)
-      used[(gsize)device_pages_of(pages, b, s)[p / l->page] * l->page + p % l->page] = 1;
-  for (gsize i = 0; i < (gsize)pages->n_pages * l->page; i++)
-    for (guint32 d = 0; d < width && !used[i]; d++)
-      host[i * width + d] = NAN;
-}
-
 /* The first key of a context of one sequence is what its heads' queries have in common. */
 static void
 make_sink(const latent_case *c, double sink, const float *q, guint32 width, float *key) {
@@ -169,7 +156,7 @@ check_latent(const latent_case *c, const latent_batch *l, guint32 expected, cons
   if (l->sink > 0)
     make_sink(c, l->sink / scales[0], q, width,
               host + (gsize)device_pages_of(pages, b, 0)[0] * l->page * width);
-  poison(l, b, pages, width, host);
+  device_poison(pages, b, 1, width, host);
   oct_cuda_mla call = {
       .type = c->type,
       .path = l->path,
