@@ -262,7 +262,8 @@ typedef enum oct_cuda_path {
   OCT_CUDA_PATH_BLAS,   /* cuBLASLt: F32 and BF16 weights; FP8 when x is FP8 */
   OCT_CUDA_PATH_SKINNY, /* own kernel for few rows (m <= 64): every format */
   OCT_CUDA_PATH_TILE,   /* own kernel of fixed tiles: every format; with FIXED_ORDER */
-  OCT_CUDA_PATH_STREAM, /* own kernel for few rows (m <= 32) on Hopper: BF16 and FP8 weights */
+  OCT_CUDA_PATH_STREAM, /* own kernel for few rows (m <= 32) on Hopper: BF16 weights whose columns
+                           32 divides, FP8 weights whose columns 64 divides */
   OCT_CUDA_PATH_WIDE,   /* own kernel for many rows on Hopper: BF16 and FP8 weights */
   OCT_CUDA_PATH_CODES,  /* own kernel for any rows on Hopper: weights of eight and four bits */
   OCT_CUDA_PATH_NARROW, /* own kernel for few rows on Hopper: BF16; with FIXED_ORDER up to 64;

@@ -424,11 +424,14 @@ launch_stream(const oct_cuda_queue *queue, const matmul_args &a) {
                 (size_t)s.stages * s.stage_bytes + room, s, map);
 }
 
+/* Inputs fill their chunks: where the last one ends early, another token's are left in the ring,
+ * which zero weights do not take out when they are no numbers. */
 bool
 oct_matmul_stream_can(const oct_cuda_queue *queue, oct_cuda_format format, const matmul_args &a) {
-  return queue->capability == 90 && format != OCT_CUDA_MATRIX_F32 &&
-         format < OCT_CUDA_MATRIX_MXFP4 && (a.starts != NULL || a.m <= M_MAX) && a.batch <= 1 &&
-         !a.transposed && oct_matmul_is_even(a, format) && (a.glu == NULL || a.rows % 8 == 0);
+  return queue->capability == 90 && a.columns % (format == OCT_CUDA_MATRIX_BF16 ? 32 : 64) == 0 &&
+         format != OCT_CUDA_MATRIX_F32 && format < OCT_CUDA_MATRIX_MXFP4 &&
+         (a.starts != NULL || a.m <= M_MAX) && a.batch <= 1 && !a.transposed &&
+         oct_matmul_is_even(a, format) && (a.glu == NULL || a.rows % 8 == 0);
 }
 
 int

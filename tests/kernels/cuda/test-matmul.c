@@ -123,13 +123,46 @@ test_stream(void) {
         }
         if (device_quick() && (s >= 3 || i % 2 == 0))
           continue;
-        guint32 group = MAX(weight_variants[f].group, 8);
+        guint32 group = MAX(weight_variants[f].group, f == 1 ? 32 : 64);
         guint32 columns = (sizes[s][1] + group - 1) / group * group;
         check(queue,
               &(matmul_case){weight_variants[f], OCT_CUDA_PATH_STREAM,
                              (s + i) % 2 == 0 ? OCT_CUDA_BF16 : OCT_CUDA_F32, rows[i], sizes[s][0],
                              columns, i % 3 == 1, i % 3 == 2 && i % 2 == 0, i % 2 == 1});
       }
+}
+
+/* Inputs that do not fill their chunks are refused. This needs no GPU. */
+static void
+test_open_chunks(void) {
+  static const struct {
+    oct_cuda_format format;
+    guint32 columns;
+  } cases[] = {{OCT_CUDA_MATRIX_BF16, 72},
+               {OCT_CUDA_MATRIX_BF16, 104},
+               {OCT_CUDA_MATRIX_FP8, 80},
+               {OCT_CUDA_MATRIX_FP8, 96}};
+  const oct_cuda_queue queue = {.sm_count = 132, .capability = 90, .shared_bytes = 227 << 10};
+  const oct_cuda_pairs pairs = {.n = 1, .top_k = 1, .n_experts = 1, .n_local = 1};
+  for (guint i = 0; i < G_N_ELEMENTS(cases); i++) {
+    const oct_cuda_matrix w = {.format = cases[i].format, .rows = 64, .columns = cases[i].columns};
+    const oct_cuda_matmul one = {.weight = w,
+                                 .path = OCT_CUDA_PATH_STREAM,
+                                 .x_type = OCT_CUDA_BF16,
+                                 .y_type = OCT_CUDA_BF16,
+                                 .m = 1,
+                                 .x_stride = w.columns,
+                                 .y_stride = w.rows};
+    const oct_cuda_expert_matmul of_experts = {.type = OCT_CUDA_BF16,
+                                               .y_type = OCT_CUDA_BF16,
+                                               .path = OCT_CUDA_PATH_STREAM,
+                                               .weight = w,
+                                               .pairs = &pairs,
+                                               .x_stride = w.columns,
+                                               .y_stride = w.rows};
+    g_assert_cmpint(oct_cuda_multiply(&queue, NULL, &one), ==, OCT_CUDA_UNSUPPORTED);
+    g_assert_cmpint(oct_cuda_expert_multiply(&queue, &of_experts), ==, OCT_CUDA_UNSUPPORTED);
+  }
 }
 
 /* Many rows on Hopper: tiles of tokens of every kind, rows and inputs that end within a tile. */
@@ -377,6 +410,7 @@ main(int argc, char **argv) {
   g_test_add_func("/cuda/matmul/own-kernels-of-every-format", test_own);
   g_test_add_func("/cuda/matmul/several-tiles-a-block", test_tall);
   g_test_add_func("/cuda/matmul/few-rows-stream-the-weight", test_stream);
+  g_test_add_func("/cuda/matmul/few-rows-fill-their-chunks", test_open_chunks);
   g_test_add_func("/cuda/matmul/many-rows-of-every-format", test_wide);
   g_test_add_func("/cuda/matmul/codes-become-operands-in-registers", test_codes);
   g_test_add_func("/cuda/matmul/sizes-that-no-vector-fits", test_odd);
