@@ -113,8 +113,11 @@ template <int N, int BOXES, int HALVES> struct sender {
                (int)(part * s.a.x_batch + (p.k * BOXES + b) * INPUTS), (int)(blockIdx.y * TOKENS));
   }
   __device__ void prefetch(const place &p) const {
+    uint32_t part = s.items > s.tiles ? p.item / s.tiles : 0, tile = p.item - part * s.tiles;
     for (uint32_t b = 0; b < BOXES; b++)
-      prefetch_box(w_map, (int)((p.k * BOXES + b) * INPUTS), (int)(p.item * N));
+      for (uint32_t h = 0; h < HALVES; h++)
+        prefetch_box(w_map, (int)(part * s.a.w_batch + (p.k * BOXES + b) * INPUTS),
+                     (int)(h * s.rows + tile * N));
   }
 
   /* Weights that are sent for are on their way into the L2 cache before: more of them than the ring
