@@ -15,6 +15,7 @@
  * Sums of groups of integers and of blocks of fp8 are apart and scaled in float32 where there are
  * few tokens; with more, weights are scaled, and rounded to bf16, before they are multiplied.
  */
+#include <atomic>
 #include <type_traits>
 
 #include "kernels/cuda/cluster.cuh"
@@ -420,14 +421,16 @@ __launch_bounds__(shape<F, N>::THREADS, 1)
 /* ---------------------------------------------------------------- launch */
 
 /* Clusters of so many blocks that the device runs at a time: its parts have odd numbers of
- * multiprocessors. All devices of a process are of one kind. */
+ * multiprocessors. All devices of a process are of one kind, so whichever rank's thread asks first
+ * learns the same. */
 template <int F, int N>
 static uint32_t
 count_places(const oct_cuda_queue *queue, uint32_t split) {
-  static int known[SPLIT_MAX + 1];
+  static std::atomic<int> known[SPLIT_MAX + 1];
   if (split == 1)
     return queue->sm_count;
-  if (known[split] == 0) {
+  int places = known[split].load(std::memory_order_relaxed);
+  if (places == 0) {
     cudaLaunchConfig_t config = {};
     cudaLaunchAttribute attribute = {};
     attribute.id = cudaLaunchAttributeClusterDimension;
@@ -437,12 +440,12 @@ count_places(const oct_cuda_queue *queue, uint32_t split) {
     config.dynamicSmemBytes = shape<F, N>::RING_BYTES + 1024;
     config.attrs = &attribute;
     config.numAttrs = 1;
-    int n = 0;
-    if (cudaOccupancyMaxActiveClusters(&n, multiply_codes<F, N>, &config) != cudaSuccess || n < 1)
-      n = 1;
-    known[split] = n;
+    if (cudaOccupancyMaxActiveClusters(&places, multiply_codes<F, N>, &config) != cudaSuccess ||
+        places < 1)
+      places = 1;
+    known[split].store(places, std::memory_order_relaxed);
   }
-  return (uint32_t)known[split];
+  return (uint32_t)places;
 }
 
 /* Rows of a tile and blocks that share one, so that what the most loaded block moves is least: the
