@@ -278,8 +278,9 @@ typedef struct oct_routing {
   const float *bias;             /* [n_experts], added to scores for the choice alone; or NULL */
 } oct_routing;
 
-/* One token: the top_k experts by score, the better first and of equals the lower, and their
- * weights. Scratch: 2 * n_experts + n_groups. */
+/* One token: the top_k experts (n_experts at most) by score, the better first and of equals the
+ * lower, and their weights. None is taken twice: scores that are no numbers come behind all
+ * others, the lower expert first. Scratch: 2 * n_experts + n_groups. */
 void oct_ref_route(const oct_routing *routing, const float *logits, uint32_t *experts,
                    float *weights, float *scratch);
 

@@ -55,6 +55,18 @@ keep_groups(const oct_routing *r, float *choice, float *groups) {
       choice[g * size + i] = -INFINITY;
 }
 
+/* The first expert that is not among those taken. */
+static uint32_t
+first_left(const uint32_t *taken, uint32_t n) {
+  for (uint32_t e = 0;; e++) {
+    uint32_t i = 0;
+    while (i < n && taken[i] != e)
+      i++;
+    if (i == n)
+      return e;
+  }
+}
+
 void
 oct_ref_route(const oct_routing *r, const float *logits, uint32_t *experts, float *weights,
               float *scratch) {
@@ -67,6 +79,8 @@ oct_ref_route(const oct_routing *r, const float *logits, uint32_t *experts, floa
   double sum = 0;
   for (uint32_t k = 0; k < r->top_k; k++) {
     experts[k] = largest(choice, r->n_experts);
+    if (isnan(choice[experts[k]]))
+      experts[k] = first_left(experts, k);
     choice[experts[k]] = NAN;
     weights[k] = scores[experts[k]];
     sum += weights[k];

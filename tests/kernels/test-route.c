@@ -113,7 +113,7 @@ equals_go_to_the_lower(void) {
   g_assert_cmpfloat(weights[0], ==, 0.25f);
 }
 
-/* A model that has gone wrong still names experts that exist. */
+/* A model that has gone wrong still names experts that exist, and none twice. */
 static void
 not_numbers_stay_in_range(void) {
   float logits[6] = {NAN, NAN, NAN, NAN, NAN, NAN}, weights[3], scratch[16];
@@ -126,9 +126,25 @@ not_numbers_stay_in_range(void) {
                      .top_groups = 2,
                      .scaling = 1};
     oct_ref_route(&r, logits, experts, weights, scratch);
-    for (int k = 0; k < 3; k++)
-      g_assert_cmpuint(experts[k], <, 6);
+    /* Of groups that were given up first: these have numbers, though the lowest. */
+    static const guint32 wanted[] = {4, 5, 0};
+    g_assert_cmpmem(experts, sizeof experts, wanted, sizeof wanted);
+    r.n_groups = 0;
+    oct_ref_route(&r, logits, experts, weights, scratch);
+    static const guint32 first[] = {0, 1, 2};
+    g_assert_cmpmem(experts, sizeof experts, first, sizeof first);
   }
+}
+
+/* What is a number is taken first. */
+static void
+not_numbers_come_last(void) {
+  float logits[6] = {NAN, 1, NAN, 3, NAN, 2}, weights[6], scratch[16];
+  guint32 experts[6];
+  static const guint32 wanted[] = {3, 5, 1, 0, 2, 4};
+  oct_routing r = {.score = OCT_ROUTER_SIGMOID, .n_experts = 6, .top_k = 6, .scaling = 1};
+  oct_ref_route(&r, logits, experts, weights, scratch);
+  g_assert_cmpmem(experts, sizeof experts, wanted, sizeof wanted);
 }
 
 int
@@ -138,5 +154,6 @@ main(int argc, char **argv) {
   g_test_add_func("/kernels/route/sigmoid-with-bias-and-groups", sigmoid_with_bias_and_groups);
   g_test_add_func("/kernels/route/equals-go-to-the-lower", equals_go_to_the_lower);
   g_test_add_func("/kernels/route/not-numbers-stay-in-range", not_numbers_stay_in_range);
+  g_test_add_func("/kernels/route/not-numbers-come-last", not_numbers_come_last);
   return g_test_run();
 }
