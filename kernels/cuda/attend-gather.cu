@@ -27,8 +27,8 @@ table_bytes(const attend_args &a, uint32_t max_context) {
 
 size_t
 oct_attend_gather_bytes(const attend_args &a, uint32_t max_context) {
-  if (a.n_seqs == 0 || a.window != 0 || a.kv.type != OCT_CUDA_BF16 || a.kv.page_tokens >= PAGE ||
-      max_context < CONTEXT_MIN)
+  if (a.n_seqs == 0 || a.n_seqs > OCT_GRID_MOST || a.window != 0 || a.kv.type != OCT_CUDA_BF16 ||
+      a.kv.page_tokens >= PAGE || max_context < CONTEXT_MIN)
     return 0;
   return table_bytes(a, max_context) + a.n_seqs * pages_of(max_context) * page_bytes_of(a);
 }

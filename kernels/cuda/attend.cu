@@ -142,9 +142,9 @@ oct_attend_decode_bytes(const attend_args &a) {
 /* Sequences of a launch, whose parts and counts have to have room; 0: not even one's have. */
 static uint32_t
 seqs_at_a_time(attend_args *a, size_t workspace_bytes) {
-  size_t runs = runs_of(*a), most = OCT_ATTEND_COUNTS / sizeof(uint32_t) / runs;
+  size_t runs = runs_of(*a), most = within_grid(OCT_ATTEND_COUNTS / sizeof(uint32_t) / runs);
   if (!has_parts(*a))
-    return a->n_seqs;
+    return within_grid(a->n_seqs);
   size_t room = workspace_bytes > OCT_ATTEND_COUNTS
                     ? (workspace_bytes - OCT_ATTEND_COUNTS) / part_bytes(*a, 1)
                     : 0;

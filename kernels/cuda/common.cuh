@@ -15,6 +15,15 @@ typedef __nv_fp8_e4m3 fp8;
 
 #define OCT_DEVICE static __device__ __forceinline__
 
+/* Blocks of a grid's y and z at most; a step may have more tokens and sequences. */
+#define OCT_GRID_MOST 65535u
+
+/* As many of `n` as such a grid takes. */
+static inline uint32_t
+within_grid(size_t n) {
+  return n < OCT_GRID_MOST ? (uint32_t)n : OCT_GRID_MOST;
+}
+
 /* ---------------------------------------------------------------- types */
 
 template <typename T> OCT_DEVICE float to_float(T x);

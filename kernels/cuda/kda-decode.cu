@@ -237,14 +237,23 @@ __launch_bounds__(THREADS, 3) kda_decode(oct_cuda_kda a, oct_cuda_batch b) {
   }
 }
 
+/* As many sequences at a time as a grid takes. */
 template <typename T, typename C>
 static int
 launch_some(const oct_cuda_queue *queue, const oct_cuda_kda *call, bool runs) {
-  dim3 grid(call->kda.n_heads, runs ? call->batch->n_seqs : call->n_decode), block(THREADS);
+  uint32_t n = runs ? call->batch->n_seqs : call->n_decode;
   size_t shared = sizeof(decode_room);
-  if (runs)
-    return launch_large(queue, kda_decode<T, C, true>, grid, block, shared, *call, *call->batch);
-  return launch_large(queue, kda_decode<T, C, false>, grid, block, shared, *call, *call->batch);
+  oct_cuda_batch b = *call->batch;
+  int error = OCT_CUDA_OK;
+  for (uint32_t done = 0; done < n && error == OCT_CUDA_OK; done += OCT_GRID_MOST) {
+    dim3 grid(call->kda.n_heads, within_grid(n - done)), block(THREADS);
+    error = runs ? launch_large(queue, kda_decode<T, C, true>, grid, block, shared, *call, b)
+                 : launch_large(queue, kda_decode<T, C, false>, grid, block, shared, *call, b);
+    b.seq_first += OCT_GRID_MOST;
+    b.seq_start += OCT_GRID_MOST;
+    b.seq_slot += OCT_GRID_MOST;
+  }
+  return error;
 }
 
 template <typename T>

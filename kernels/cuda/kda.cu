@@ -108,16 +108,20 @@ kda_recurrent(oct_cuda_kda a, oct_cuda_batch b, uint32_t first_seq) {
 template <typename T>
 static int
 launch_recurrent(const oct_cuda_queue *queue, const oct_cuda_kda *call, uint32_t first_seq) {
-  uint32_t width = call->kda.width, threads = round_up(width, 32);
-  dim3 grid(call->kda.n_heads, call->batch->n_seqs - first_seq), block(threads);
+  uint32_t width = call->kda.width, threads = round_up(width, 32), end = call->batch->n_seqs;
   size_t shared = (4 * (size_t)width + 32 + (size_t)width * width) * sizeof(float);
-  if (call->conv_type == OCT_CUDA_F32)
-    return launch_large(queue, kda_recurrent<T, float>, grid, block, shared, *call, *call->batch,
-                        first_seq);
-  if (call->conv_type == OCT_CUDA_BF16)
-    return launch_large(queue, kda_recurrent<T, bf16>, grid, block, shared, *call, *call->batch,
-                        first_seq);
-  return OCT_CUDA_UNSUPPORTED;
+  int error = OCT_CUDA_OK;
+  if (call->conv_type != OCT_CUDA_F32 && call->conv_type != OCT_CUDA_BF16)
+    return OCT_CUDA_UNSUPPORTED;
+  for (uint32_t first = first_seq; first < end && error == OCT_CUDA_OK; first += OCT_GRID_MOST) {
+    dim3 grid(call->kda.n_heads, within_grid(end - first)), block(threads);
+    error = call->conv_type == OCT_CUDA_F32
+                ? launch_large(queue, kda_recurrent<T, float>, grid, block, shared, *call,
+                               *call->batch, first)
+                : launch_large(queue, kda_recurrent<T, bf16>, grid, block, shared, *call,
+                               *call->batch, first);
+  }
+  return error;
 }
 
 /* The outputs of sequences from first_seq on get their norm and gate. */
@@ -165,7 +169,7 @@ chunk_bytes(const oct_cuda_kda *call) {
 static uint32_t
 chunks_of_pass(const oct_cuda_kda *call, size_t bytes, uint32_t all) {
   size_t n = bytes / chunk_bytes(call);
-  return n < all ? (uint32_t)n : all;
+  return within_grid(n < all ? n : all);
 }
 
 /* Numbers that chunks of sequences behind the decodes may have. */
@@ -185,10 +189,11 @@ oct_cuda_kda_workspace(const oct_cuda_queue *queue, const oct_cuda_kda *call) {
 
 /* Rows come by pairs of elements. */
 static bool
-can_chunk(const oct_cuda_kda *call) {
+can_chunk(const oct_cuda_kda *call, uint32_t first_seq) {
   size_t strides = call->q_stride | call->k_stride | call->v_stride | call->z_stride |
                    call->out_stride | call->conv_stride;
   return call->workspace != NULL && strides % 2 == 0 &&
+         call->batch->n_seqs - first_seq <= OCT_GRID_MOST &&
          chunks_of_pass(call, call->workspace_bytes, 1) > 0;
 }
 
@@ -220,7 +225,7 @@ oct_cuda_kda_run(const oct_cuda_queue *queue, const oct_cuda_kda *call) {
     error = oct_kda_decode(queue, call);
   if (error != OCT_CUDA_OK || n_decode == n_seqs)
     return error;
-  error = fast && can_chunk(call)
+  error = fast && can_chunk(call, n_decode)
               ? run_chunks(queue, call, n_decode)
               : OCT_BY_TYPE(call->type, T, launch_recurrent<T>(queue, call, n_decode));
   if (error == OCT_CUDA_OK && call->norm != NULL)

@@ -81,7 +81,7 @@ parts_within(uint64_t wanted, uint32_t rows, size_t bytes) {
 static latent_launch
 share_out(const oct_cuda_queue *queue, const latent_args &base, uint32_t first, uint32_t n,
           uint32_t rows, uint32_t context, size_t bytes) {
-  latent_launch l = {base, rows_at_a_time(rows), 0, n};
+  latent_launch l = {base, rows_at_a_time(rows), 0, within_grid(n)};
   latent_args *h = &l.args;
   h->a.first_seq = first;
   h->a.n_seqs = n;
@@ -92,7 +92,7 @@ share_out(const oct_cuda_queue *queue, const latent_args &base, uint32_t first, 
     oct_attend_fix_splits(context, &h->a);
     l.blocks = h->runs * h->a.n_splits; /* of a group */
     if (h->a.n_splits > 1)
-      l.step = parts_within(n, l.n * l.blocks, bytes);
+      l.step = parts_within(l.step, l.n * l.blocks, bytes);
     return l;
   }
   h->deal = LATENT_SHARES;
@@ -153,9 +153,10 @@ launch_groups(const oct_cuda_queue *queue, const latent_launch &l, void *workspa
  * many tokens go at a time: in a fixed order splits are what they are. */
 static uint32_t
 choose_splits(const oct_cuda_queue *queue, uint32_t context, size_t bytes, attend_args *a) {
+  uint32_t n = within_grid(a->n_seqs);
   if (is_in_fixed_order(queue)) {
     oct_attend_fix_splits(context, a);
-    return a->n_splits > 1 ? parts_within(a->n_seqs, a->n_heads * a->n_splits, bytes) : a->n_seqs;
+    return a->n_splits > 1 ? parts_within(n, a->n_heads * a->n_splits, bytes) : n;
   }
   uint32_t pairs = a->n_seqs * ceil_div(a->group, 16), most = ceil_div(context, SPLIT_KEYS);
   most = most < OCT_ATTEND_SPLITS_MAX ? most : OCT_ATTEND_SPLITS_MAX;
@@ -170,7 +171,7 @@ choose_splits(const oct_cuda_queue *queue, uint32_t context, size_t bytes, atten
       a->n_splits = s;
     least = time < least ? time : least;
   }
-  return a->n_seqs;
+  return n;
 }
 
 /* ---------------------------------------------------------------- the choice */

@@ -381,13 +381,20 @@ oct_cuda_sample_workspace(uint32_t n, uint32_t vocab) {
   return (size_t)n * vocab * sizeof(float) + (size_t)n * ceil_div(vocab, RUN) * sizeof(best);
 }
 
+/* As many rows at a time as a grid takes, one time after the other in the same workspace. */
 int
 oct_cuda_sample_rows(const oct_cuda_queue *queue, const oct_cuda_sample *call) {
-  if (call->n == 0)
-    return OCT_CUDA_OK;
   uint32_t runs = ceil_div(call->vocab, RUN);
-  int error = launch(queue, collect_runs, dim3(runs, call->n), dim3(THREADS), 0, *call);
-  if (error == OCT_CUDA_OK)
-    error = launch(queue, sample_rows, dim3(call->n), dim3(THREADS), 0, *call, *call->batch, runs);
+  oct_cuda_sample some = *call;
+  int error = OCT_CUDA_OK;
+  for (uint32_t done = 0; done < call->n && error == OCT_CUDA_OK; done += some.n) {
+    some.n = within_grid(call->n - done);
+    some.rows = call->rows + done;
+    some.logits = call->logits + done * call->stride;
+    some.tokens = call->tokens + done;
+    error = launch(queue, collect_runs, dim3(runs, some.n), dim3(THREADS), 0, some);
+    if (error == OCT_CUDA_OK)
+      error = launch(queue, sample_rows, dim3(some.n), dim3(THREADS), 0, some, *call->batch, runs);
+  }
   return error;
 }

@@ -10,6 +10,14 @@
 #define MEMBERS 4    /* at most */
 #define LONGEST 2600 /* context */
 
+/* A batch, and how it is asked for. */
+typedef struct context_batch {
+  const device_seq *seqs;
+  guint32 n, longest;
+  gboolean tight; /* workspaces are about the least that do */
+  guint32 apart;  /* tokens that are compared: every so manieth */
+} context_batch;
+
 typedef struct context_case {
   oct_cuda_type type, cache;
   guint32 members, heads, lora, rope;
@@ -25,7 +33,7 @@ typedef struct members {
   float *host, *q;     /* all latents; [members, tokens, heads, lora + rope] */
   guint32 width;
   gsize n, found; /* tokens; floats that a member finds of one member's heads */
-  gboolean tight; /* workspaces are about the least that do */
+  const context_batch *of;
   float *out[MEMBERS];
   guint32 *place[MEMBERS];
 } members;
@@ -100,9 +108,9 @@ attend_member(members *m, const oct_cuda_queue *queue, guint32 r, const void *q)
       .q = q,
       .out = m->out[r]};
   if (c->path != OCT_CUDA_ATTENTION_PLAIN) {
-    call.max_visible = LONGEST;
+    call.max_visible = m->of->longest;
     call.workspace_bytes = oct_cuda_context_workspace(queue, &call);
-    if (m->tight)
+    if (m->of->tight)
       call.workspace_bytes = least_workspace(queue, call);
     call.workspace = device_zeros(call.workspace_bytes + 16);
   }
@@ -156,7 +164,7 @@ twin(const members *m, guint32 i, const float *q, float *out, float *scratch) {
 static void
 check_member(const members *m, const oct_cuda_queue *queue, guint32 g) {
   const context_case *c = m->c;
-  gsize n = m->n * c->heads * c->lora, rows = (gsize)c->heads * m->width;
+  gsize token = (gsize)c->heads * c->lora, n = m->n * token, rows = (gsize)c->heads * m->width;
   float *parts = device_room(c->members * m->found * sizeof(float));
   g_autofree float *want = g_new0(float, n),
                    *scratch =
@@ -168,20 +176,21 @@ check_member(const members *m, const oct_cuda_queue *queue, guint32 g) {
                     ==, cudaSuccess);
   device_check(oct_cuda_context_merge(queue, c->type, parts, c->members, (guint32)(m->n * c->heads),
                                       c->lora, out));
-  for (guint32 i = 0; i < m->batch->n_tokens; i++)
-    twin(m, i, m->q + (g * m->n + i) * rows, want + (gsize)i * c->heads * c->lora, scratch);
   g_autofree float *got = device_get(c->type, out, n);
+  for (guint32 i = 0; i < m->batch->n_tokens; i++)
+    if (i % m->of->apart == 0)
+      twin(m, i, m->q + (g * m->n + i) * rows, want + i * token, scratch);
+    else
+      memcpy(want + i * token, got + i * token, token * sizeof *want);
   device_expect("shared context", got, want, n, c->type == OCT_CUDA_F32 ? 1e-5 : 6e-3);
 }
 
 static void
-check(const context_case *c, gboolean tight) {
-  static const device_seq seqs[] = {{1, 200}, {40, 0}, {3, 95},  {1, 0},
-                                    {1, 31},  {1, 32}, {2, 2590}};
+check(const context_case *c, const context_batch *of) {
   const oct_cuda_queue *queue = device_queue(c->flags);
-  g_autoptr(device_batch) b = device_batch_new(queue, seqs, G_N_ELEMENTS(seqs), 1, 1);
+  g_autoptr(device_batch) b = device_batch_new(queue, of->seqs, of->n, 1, 1);
   g_autoptr(device_pages) pages = device_pages_new(b, PAGE * c->members);
-  members m = {.c = c, .batch = b, .pages = pages, .width = c->lora + c->rope, .tight = tight};
+  members m = {.c = c, .batch = b, .pages = pages, .width = c->lora + c->rope, .of = of};
   m.n = b->batch.n_tokens;
   m.found = m.n * c->heads * (c->lora + 2);
   gsize pool = (gsize)PAGE * c->members * m.width * pages->n_pages * runs_of(c);
@@ -208,6 +217,8 @@ check(const context_case *c, gboolean tight) {
 
 static void
 test_context(void) {
+  static const device_seq seqs[] = {{1, 200}, {40, 0}, {3, 95},  {1, 0},
+                                    {1, 31},  {1, 32}, {2, 2590}};
   static const context_case cases[] = {
       {OCT_CUDA_F32, OCT_CUDA_F32, 2, 3, 32, 16, FALSE, 0, OCT_CUDA_ATTENTION_PLAIN},
       {OCT_CUDA_F32, OCT_CUDA_BF16, 4, 2, 24, 8, FALSE, 0, OCT_CUDA_ATTENTION_PLAIN},
@@ -228,8 +239,29 @@ test_context(void) {
   for (guint i = 0; i < 2 * G_N_ELEMENTS(cases); i++) {
     if (device_queue(0) == NULL)
       return;
+    const context_batch of = {seqs, G_N_ELEMENTS(seqs), LONGEST, i % 2 == 1, 1};
     if (i % 2 == 0 || cases[i / 2].path != OCT_CUDA_ATTENTION_PLAIN)
-      check(&cases[i / 2], i % 2 == 1);
+      check(&cases[i / 2], &of);
+  }
+}
+
+/* More tokens than a grid has blocks along its second and third side. */
+static void
+test_many(void) {
+  enum { SEQS = 700, EACH = 100 };
+  static const context_case cases[] = {
+      {OCT_CUDA_BF16, OCT_CUDA_BF16, 1, 2, 64, 0, TRUE, OCT_CUDA_FIXED_ORDER,
+       OCT_CUDA_ATTENTION_AUTO},
+      {OCT_CUDA_BF16, OCT_CUDA_BF16, 1, 1, 512, 64, FALSE, 0, OCT_CUDA_ATTENTION_AUTO}};
+  device_seq seqs[SEQS];
+  for (guint i = 0; i < SEQS; i++)
+    seqs[i] = (device_seq){EACH, 0};
+  for (guint i = 0; i < G_N_ELEMENTS(cases); i++) {
+    const context_batch of = {seqs, SEQS, EACH, FALSE, 13};
+    if (device_queue(0) == NULL)
+      return;
+    if (!device_quick())
+      check(&cases[i], &of);
   }
 }
 
@@ -237,5 +269,6 @@ int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/cuda/context/members-find-together-what-one-finds", test_context);
+  g_test_add_func("/cuda/context/more-tokens-than-a-grid-is-high", test_many);
   return g_test_run();
 }

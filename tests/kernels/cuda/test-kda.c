@@ -26,7 +26,7 @@ typedef struct rig {
   oct_cuda_queue queue;
   oct_cuda_launches launches;
   gsize channels, recurrent, inputs; /* elements of a slot's parts */
-  guint32 n_states, *order;          /* order[s]: the state slot of sequence s */
+  guint32 n_states, *order;          /* the state slots of the sequences that have tokens */
   oct_kda twin;
   oct_cuda_kda call;
   float *weights, *norm, *states;
@@ -140,8 +140,9 @@ static void
 rig_step(rig *r, const device_seq *seqs, guint32 n_seqs, guint32 n_decode) {
   g_autoptr(device_batch) b = device_batch_new(&r->queue, seqs, n_seqs, 2, 1);
   g_autofree guint32 *state_of = g_new0(guint32, b->n_slots);
-  for (guint32 s = 0; s < n_seqs; s++)
-    state_of[b->slots[s]] = r->order[s];
+  for (guint32 s = 0, used = 0; s < n_seqs; s++)
+    if (seqs[s].n_tokens > 0)
+      state_of[b->slots[s]] = r->order[used++];
   rows x = rig_inputs(r, b->batch.n_tokens);
   r->call.batch = &b->batch;
   r->call.n_decode = n_decode == n_seqs ? b->batch.n_seqs : n_decode;
@@ -154,7 +155,7 @@ rig_step(rig *r, const device_seq *seqs, guint32 n_seqs, guint32 n_decode) {
   gsize size = b->n_tokens * r->channels;
   g_autofree float *want = g_new(float, MAX(size, 1));
   for (guint32 i = 0; i < b->n_tokens; i++)
-    rig_twin(r, &x, i, r->order[b->seq_of[i]], b->position_of[i] == 0, want);
+    rig_twin(r, &x, i, state_of[b->slots[b->seq_of[i]]], b->position_of[i] == 0, want);
   g_autofree float *out = device_get(r->c->type, r->call.out, size);
   device_expect("outputs", out, want, size, r->c->limit);
   float *all[] = {x.q, x.k, x.v, x.z, x.beta, x.gate};
@@ -419,6 +420,33 @@ test_fixed(void) {
   }
 }
 
+/* More sequences than a grid is high, most without tokens, by every kernel that has a block for
+ * each; none of so many goes in chunks. */
+static void
+test_many(void) {
+  enum { MANY = 70000 };
+  static const guint32 some[] = {0, 65534, 65535, MANY - 1};
+  const kda_case cases[] = {{OCT_CUDA_F32, 128, -5, 0, TRUE, FALSE, TRUE, FALSE, 1e-5, 1e-5, 0, 1},
+                            {OCT_CUDA_F32, 128, -5, 0, FALSE, FALSE, TRUE, FALSE, 1e-5, 1e-5, 0, 1},
+                            {OCT_CUDA_F32, 20, -5, 0, FALSE, FALSE, TRUE, FALSE, 1e-5, 1e-5, 0, 1}};
+  g_autofree device_seq *seqs = g_new0(device_seq, MANY);
+  for (guint i = 0; i < G_N_ELEMENTS(some); i++)
+    seqs[some[i]] = (device_seq){1, i % 2 == 0 ? 3 : 0};
+  for (guint i = 0; i < 2 * G_N_ELEMENTS(cases); i++) {
+    const kda_case *c = &cases[i / 2];
+    const oct_cuda_queue *queue = device_queue(i % 2 == 0 ? 0 : OCT_CUDA_FIXED_ORDER);
+    if (queue == NULL || device_quick())
+      return;
+    kda_case fixed = *c;
+    fixed.decodes = TRUE; /* runs, too, by its arithmetic */
+    rig r;
+    rig_open(&r, i % 2 == 0 ? c : &fixed, queue, G_N_ELEMENTS(some));
+    rig_step(&r, seqs, MANY, c->decodes ? MANY : 0);
+    rig_check(&r);
+    rig_close(&r);
+  }
+}
+
 /* A state that has no room in shared memory is refused. This needs no GPU. */
 static void
 test_widest(void) {
@@ -441,5 +469,6 @@ main(int argc, char **argv) {
   g_test_add_func("/cuda/kda/takes-prompts-of-any-length-in-chunks", test_lengths);
   g_test_add_func("/cuda/kda/keeps-to-the-recurrence-over-long-prompts", test_long);
   g_test_add_func("/cuda/kda/a-fixed-order-has-the-same-bits-alone-and-in-a-run", test_fixed);
+  g_test_add_func("/cuda/kda/more-sequences-than-a-grid-is-high", test_many);
   return g_test_run();
 }

@@ -149,6 +149,43 @@ test_tokens(void) {
     }
 }
 
+/* More rows than a grid is high, the best of each, of every third but for one token. */
+static void
+test_many(void) {
+  enum { MANY = 70000, VOCAB = 5 };
+  const oct_cuda_queue *queue = device_queue(0);
+  if (queue == NULL || device_quick())
+    return;
+  const guint32 one = 3;
+  g_autofree float *logits = data_normal((gsize)MANY * VOCAB, 1);
+  g_autofree oct_cuda_sample_row *rows = g_new0(oct_cuda_sample_row, MANY);
+  g_autofree guint32 *tokens = g_new(guint32, MANY), *zeros = g_new0(guint32, MANY);
+  const guint32 *suppressed = device_copy(&one, sizeof one);
+  for (guint32 i = 0; i < MANY; i++) {
+    rows[i] = (oct_cuda_sample_row){.token = i, .sampling = {.top_p = 1, .repetition = 1}};
+    rows[i].suppressed = suppressed;
+    rows[i].n_suppressed = i % 3 == 0 ? 1 : 0;
+  }
+  oct_cuda_batch b = {.token_position = device_copy(zeros, MANY * sizeof *zeros)};
+  oct_cuda_sample call = {.n = MANY,
+                          .vocab = VOCAB,
+                          .logits = device_copy(logits, (gsize)MANY * VOCAB * sizeof *logits),
+                          .stride = VOCAB,
+                          .batch = &b,
+                          .rows = device_copy(rows, MANY * sizeof *rows),
+                          .tokens = device_room(MANY * sizeof *tokens),
+                          .workspace = device_room(oct_cuda_sample_workspace(MANY, VOCAB))};
+  device_check(oct_cuda_sample_rows(queue, &call));
+  device_read(tokens, call.tokens, MANY * sizeof *tokens);
+  for (guint32 i = 0; i < MANY; i++) {
+    guint32 best = 0;
+    for (guint32 t = 1; t < VOCAB; t++)
+      if (logits[i * VOCAB + t] > logits[i * VOCAB + best] && (t != one || i % 3 != 0))
+        best = t;
+    g_assert_cmpuint(tokens[i], ==, best);
+  }
+}
+
 static void
 test_logprobs(void) {
   static const guint32 vocabs[] = {40, 1001, 128256};
@@ -194,6 +231,7 @@ int
 main(int argc, char **argv) {
   g_test_init(&argc, &argv, NULL);
   g_test_add_func("/cuda/sample/draws-the-reference's-tokens", test_tokens);
+  g_test_add_func("/cuda/sample/more-rows-than-a-grid-is-high", test_many);
   g_test_add_func("/cuda/sample/log-probabilities-in-order", test_logprobs);
   return g_test_run();
 }
