@@ -101,9 +101,10 @@ static guint n_texts, n_flipped, n_rerouted;
 static gboolean
 may_differ(const scene *s, double below) {
   gboolean is_near = below < s->world->margin;
+  gboolean loose = s->world->loose || (s->world->loose_states && oct_model_has_state(s->g.spec));
   n_flipped += is_near;
   n_rerouted += !is_near;
-  return is_near || (s->world->loose && oct_model_has_experts(s->g.spec));
+  return is_near || (loose && oct_model_has_experts(s->g.spec));
 }
 
 /* Whether the k-th token may be another than the golden one. */
@@ -326,6 +327,12 @@ run_short(const subject *of, const text wanted[2], oct_preemption how, guint32 p
   scene_close(&s);
 }
 
+/* Where ranks share tokens out a page has room for all that a sequence grows by. */
+static gboolean
+has_room_to_grow(const subject *of) {
+  return of->world->parallel.decode_context > 1;
+}
+
 static void
 short_of_memory(const subject *of, oct_preemption how, guint32 n_host) {
   text wanted[2];
@@ -339,8 +346,7 @@ short_of_memory(const subject *of, oct_preemption how, guint32 n_host) {
                  total.preemptions, total.offloads, total.reloads, total.recomputed_tokens);
   text_clear(&wanted[0]);
   text_clear(&wanted[1]);
-  /* Where ranks share tokens out a page has room for all that a sequence grows by. */
-  if (of->world->parallel.decode_context > 1)
+  if (has_room_to_grow(of))
     return;
   g_assert_cmpuint(total.preemptions, >, 0);
   if (how == OCT_PREEMPT_RECOMPUTE) {
@@ -404,15 +410,19 @@ seeds_decide(const subject *of) {
   rig_request *wanted = ask_seeded(&alone, 77, 3, 0);
   scene_run(&alone);
   scene_open(&among, of, of->world->usual);
+  /* A request with three choices ends with eight pages of its own: no other fits beside it to its
+   * end, in one domain or two. */
   for (guint32 g = 0; g < among.config.instance.memory.n_groups; g++)
-    among.config.instance.memory.groups[g].n_device = 18;
+    among.config.instance.memory.groups[g].n_device = 9;
+  among.config.policy = "vllm-v1"; /* admits all that fits for a moment */
   among.config.max_num_batched_tokens = 20;
   (void)ask_other(&among, 3, 33, 0);
   rig_request *other = ask_seeded(&among, 78, 3, 0);
   rig_request *same = ask_seeded(&among, 77, 3, 1000000);
   (void)ask_other(&among, 4, 12, 2000000);
   scene_run(&among);
-  g_assert_cmpuint(among.r.stats[0].preemptions, >, 0);
+  if (!has_room_to_grow(of))
+    g_assert_cmpuint(among.r.stats[0].preemptions, >, 0);
   for (guint32 c = 0; c < 3; c++) {
     assert_same(wanted, same, c);
     g_assert_cmpuint(wanted->tokens[c]->len, ==, GOLDEN_GENERATED);

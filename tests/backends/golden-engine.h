@@ -21,6 +21,8 @@ typedef struct golden_world {
   /* Sums are in no fixed order: another step, and other sequences in it, may make another token
    * where two logits are as near as that. Draws are not compared then. */
   gboolean loose;
+  /* A token may take other experts, as in a loose world, in models with a recurrent state alone. */
+  gboolean loose_states;
   oct_parallel parallel;
   gboolean kimi_k3; /* the checkpoints of kimi-k3 too */
   gboolean eager;
